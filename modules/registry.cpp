@@ -95,6 +95,7 @@ const train::Registry& registry() {
                                            models::mistral::mistral3(),
                                            models::mistral::mixtral(),
                                            models::nemotron::nemotron(),
+                                           models::nemotron::nemotron_h(),
                                            models::olmo::olmo2(),
                                            models::olmo::olmo3(),
                                            models::olmo::olmoe(),

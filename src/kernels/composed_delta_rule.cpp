@@ -68,7 +68,7 @@ at::Tensor read_chunk(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 }
 
 at::Tensor of_stretch(const at::Tensor& x_NI, const DeltaWeights& w, const DeltaShape& s,
-                      const DeltaStretch& stretch) {
+                      const MemoryStretch& stretch) {
   const std::int64_t n = stretch.count, history = s.taps - 1, keys = s.num_key_heads * s.key_size;
   const std::int64_t heads = s.num_value_heads();
   const Read read = split(x_NI.narrow(0, stretch.first, n).to(at::kFloat), s);
@@ -117,20 +117,10 @@ at::Tensor of_stretch(const at::Tensor& x_NI, const DeltaWeights& w, const Delta
 }  // namespace
 
 at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaWeights& weights, const DeltaShape& shape,
-                      const std::vector<DeltaStretch>& stretches) {
-  std::vector<at::Tensor> parts;
-  std::int64_t done = 0;
-  const auto fill_until = [&](std::int64_t row) {
-    if (row > done) parts.push_back(at::zeros({row - done, shape.outputs()}, x_NI.options()));
-  };
-  for (const DeltaStretch& stretch : stretches) {
-    if (stretch.count == 0) continue;
-    fill_until(stretch.first);
-    parts.push_back(of_stretch(x_NI, weights, shape, stretch).to(x_NI.scalar_type()));
-    done = stretch.first + stretch.count;
-  }
-  fill_until(x_NI.size(0));
-  return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+                      const std::vector<MemoryStretch>& stretches) {
+  return by_stretches(x_NI, shape.outputs(), stretches, [&](const MemoryStretch& stretch) {
+    return of_stretch(x_NI, weights, shape, stretch);
+  });
 }
 
 }  // namespace finetune::kernels::composed

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/composed_memory.hpp"
 #include "kernels/delta_rule.hpp"
 
 namespace finetune::kernels::composed {
@@ -20,15 +21,9 @@ struct DeltaWeights {
   at::Tensor norm;        ///< [V]
 };
 
-/// As DeltaRun. `memory`: fp32 [memory_size], changed in place; undefined: none.
-struct DeltaStretch {
-  std::int64_t first = 0, count = 0;
-  at::Tensor memory = {};
-};
-
 /// x_NI [N, inputs] of any float dtype -> [N, outputs] of the same. Stretches are in order; rows
 /// that are of none become 0.
 at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaWeights& weights, const DeltaShape& shape,
-                      const std::vector<DeltaStretch>& stretches);
+                      const std::vector<MemoryStretch>& stretches);
 
 }  // namespace finetune::kernels::composed

@@ -35,7 +35,7 @@ class ForwardHead : KeyHead<T> {
         error_(work.take(padded_)),
         read_(work.take(padded_)) {}
 
-  void go_through(const DeltaRun& run) {
+  void go_through(const MemoryRun& run) {
     const int64_t size = shape_.values_per_key * shape_.matrix();
     float* memory = own_memory_;
     if (run.memory != nullptr)
@@ -67,7 +67,7 @@ class ForwardHead : KeyHead<T> {
   }
 
   /// The inputs of the run's last tokens, of which the last `count` are loaded.
-  void remember(const DeltaRun& run, int64_t count) {
+  void remember(const MemoryRun& run, int64_t count) {
     if (run.memory == nullptr) return;
     this->for_each_segment([&](int64_t, int64_t channel, int64_t own, int64_t size) {
       for (int64_t i = 0; i < Base::history_; ++i)
@@ -90,7 +90,7 @@ void delta_rule(const DeltaRuleForward<T>& args) {
   const int64_t heads = args.shape.num_key_heads;
   launch(std::ssize(args.runs) * heads, 1, [&args, heads](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      delta::Workspace work(delta::forward_scratch(args.shape));
+      Workspace work(delta::forward_scratch(args.shape));
       delta::ForwardHead<T>(args, i % heads, work)
           .go_through(args.runs[static_cast<std::size_t>(i / heads)]);
     }

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/memory_run.hpp"
 
 namespace finetune::kernels {
 
@@ -41,14 +42,6 @@ struct DeltaShape {
   std::int64_t matrix() const { return key_size * padded_value(); }
 };
 
-/// Tokens [first, first + count) of a sample.
-struct DeltaRun {
-  std::int64_t first = 0, count = 0;
-  /// What is remembered of the tokens before, which these change; null: there are none, and nothing
-  /// is remembered.
-  float* memory = nullptr;
-};
-
 /// With x the convolved channels' SiLU, queries and keys divided by their lengths, queries by
 /// sqrt(K) as well: S = e^g S + k (rate (v - (e^g S)^T k))^T, out = norm(S^T q) SiLU(gate), where
 /// rate is the sigmoid of its input and g = -e^decay softplus(its input + decay_bias).
@@ -56,7 +49,7 @@ struct DeltaRun {
 template <class T>
 struct DeltaRule {
   DeltaShape shape;
-  std::span<const DeltaRun> runs;
+  std::span<const MemoryRun> runs;
   const T* x = nullptr;               ///< [N, inputs]
   const float* taps = nullptr;        ///< [channels, taps]: queries', keys', then values' channels
   const float* decay = nullptr;       ///< [value heads], the logarithm

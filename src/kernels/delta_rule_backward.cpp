@@ -47,7 +47,7 @@ class BackwardHead : KeyHead<T> {
       back_.d_decay[this->value_head(i)] = back_.d_decay_bias[this->value_head(i)] = 0.0f;
   }
 
-  void go_back(const DeltaRun& run) {
+  void go_back(const MemoryRun& run) {
     remember_chunks(run);
     std::fill(d_memory_, d_memory_ + matrices_, 0.0f);
     std::fill(d_mixed_, d_mixed_ + history_ * width_, 0.0f);
@@ -79,7 +79,7 @@ class BackwardHead : KeyHead<T> {
   }
 
  private:
-  void remember_chunks(const DeltaRun& run) {
+  void remember_chunks(const MemoryRun& run) {
     std::fill(memory_, memory_ + matrices_, 0.0f);
     for (int64_t begin = 0; begin < run.count; begin += delta_chunk) {
       std::copy_n(memory_, matrices_, before_ + begin / delta_chunk * matrices_);
@@ -209,11 +209,6 @@ class BackwardHead : KeyHead<T> {
     }
   }
 
-  static float silu_slope(float x) {
-    const float open = sigmoid(x);
-    return open * (1.0f + x * (1.0f - open));
-  }
-
   /// `made`: `factor` times a vector of length 1, `scale` times what SiLU gave.
   void normalised_back(const float* mixed, const float* made, const float* d_made, float scale,
                        float factor, float* d_mixed) const {
@@ -279,13 +274,13 @@ class BackwardHead : KeyHead<T> {
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& args) {
   int64_t longest = 0;
-  for (const DeltaRun& run : args.runs)
+  for (const MemoryRun& run : args.runs)
     longest = std::max(longest, run.count);
   launch(args.shape.num_key_heads, 1, [&args, longest](int64_t first, int64_t last) {
     for (int64_t head = first; head < last; ++head) {
-      delta::Workspace work(delta_rule_scratch(args.shape, longest));
+      Workspace work(delta_rule_scratch(args.shape, longest));
       delta::BackwardHead<T> back(args, head, longest, work);
-      for (const DeltaRun& run : args.runs)
+      for (const MemoryRun& run : args.runs)
         if (run.count > 0) back.go_back(run);
       back.finish();
     }

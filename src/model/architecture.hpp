@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,9 +95,17 @@ struct Layer {
   std::int64_t chunk = 0;          ///< a token sees its own chunk of positions only; 0: all
   bool tunes_temperature = false;
   bool has_delta_rule = false;    ///< in attention's place
+  bool has_state_space = false;   ///< in attention's place
   std::int64_t head_size = 0;     ///< where it is not the model's
   std::int64_t num_kv_heads = 0;  ///< where it is not the model's
   bool reads_keys = false;        ///< values are the keys before their norm
+  /// Which halves there are: attention or what is in its place, and feed-forward or experts. A
+  /// layer has one of them at least.
+  bool has_attention_half = true;
+  bool has_feed_forward_half = true;
+
+  bool remembers() const { return has_delta_rule || has_state_space; }
+  bool has_both_halves() const { return has_attention_half && has_feed_forward_half; }
 };
 
 /// Heads of layers that remember by the gated delta rule: a matrix a value head, whatever was read.
@@ -112,6 +121,22 @@ struct DeltaHeads {
 
   std::int64_t num_values() const { return num_keys * values_per_key; }
   std::int64_t channels() const { return 2 * num_keys * key_size + num_values() * value_size; }
+};
+
+/// Heads of layers with a state space (Mamba 2): a matrix a head. Groups of neighbouring heads
+/// share what writes to them and what reads them. Source: Dao & Gu 2024 (arXiv 2405.21060).
+struct StateHeads {
+  std::int64_t num_groups = 0;       ///< G
+  std::int64_t heads_per_group = 1;  ///< R
+  std::int64_t head_size = 0;        ///< K of these layers
+  std::int64_t state_size = 0;       ///< S
+  std::int64_t taps = 1;             ///< tokens that a channel's convolution sees
+  double least_step = 0;
+  double most_step = std::numeric_limits<double>::infinity();
+
+  std::int64_t num_heads() const { return num_groups * heads_per_group; }
+  std::int64_t width() const { return num_heads() * head_size; }
+  std::int64_t channels() const { return width() + 2 * num_groups * state_size; }
 };
 
 /// Feed-forward parts of which each token takes a few.
@@ -138,8 +163,11 @@ struct Experts {
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;
   bool has_biases = false;     ///< so do the router, gate and up, and down
-  Activation activation = {};  ///< SwiGLU or `clamped`
+  Activation activation = {};  ///< SwiGLU, `clamped`, or one without a gate
   double balance = 0;          ///< coefficient of the load-balancing term of the loss
+
+  /// Channels of the first product of one with `width`.
+  std::int64_t inner(std::int64_t width) const { return (activation.is_gated ? 2 : 1) * width; }
 };
 
 /// Attention whose keys and values of all heads are products of one normed vector a token, the
@@ -219,6 +247,7 @@ struct Architecture {
   Latents latents;
   Temperature temperature;
   DeltaHeads delta;
+  StateHeads states;
   std::vector<Layer> layers;                  ///< one each, or empty: all are `Layer{}`
   double init_std = 0.02;                     ///< of weights made from random numbers
   core::DType file_dtype = core::DType::f32;  ///< of an export when the source files do not tell

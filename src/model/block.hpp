@@ -103,7 +103,10 @@ template <typename Values>
 typename Values::Tensor recall(BasicOps<Values>& ops, const Architecture& a, const BlockRows& rows,
                                const typename Values::Tensor& inputs,
                                const typename Values::Sequence& sequence, std::int64_t i_layer) {
-  const auto heads = ops.delta_rule(inputs, rows.delta, a.delta, a.norm_eps, sequence, i_layer);
+  const auto heads =
+      rows.state.exists()
+          ? ops.state_space(inputs, rows.state, a.states, a.norm_eps, sequence, i_layer)
+          : ops.delta_rule(inputs, rows.delta, a.delta, a.norm_eps, sequence, i_layer);
   const auto out = ops.linear(heads, {rows.attention_out, 1});
   return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
 }
@@ -114,8 +117,10 @@ typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture
                                        const BlockRows& rows, const typename Values::Tensor& x_ND,
                                        const typename Values::Sequence& sequence,
                                        std::int64_t i_layer) {
-  const bool remembers = a.layer(i_layer).has_delta_rule;
-  const RowRange read = remembers ? rows.delta.inputs : rows.qkv;
+  const bool remembers = a.layer(i_layer).remembers();
+  const RowRange read = rows.state.exists() ? rows.state.inputs
+                        : remembers         ? rows.delta.inputs
+                                            : rows.qkv;
   auto inputs = rows.attention_norm.exist()
                     ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), read)
                     : ops.linear(x_ND, read);
@@ -133,13 +138,12 @@ typename Values::Tensor activated_half(BasicOps<Values>& ops, const Architecture
   return rows.down_bias >= 0 ? ops.add_bias(y_ND, {rows.down_bias, 1}) : y_ND;
 }
 
-/// Of a layer with experts: h + experts(norm(h)), h = x + attention.
+/// h + experts(normed), and the shared expert.
 template <typename Values>
-typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a,
-                                    const BlockRows& rows, const typename Values::Tensor& x_ND,
-                                    const typename Values::Tensor& attention,
+typename Values::Tensor add_experts(BasicOps<Values>& ops, const Architecture& a,
+                                    const BlockRows& rows, const typename Values::Tensor& h_ND,
+                                    const typename Values::Tensor& normed,
                                     const typename Values::Sequence& sequence) {
-  const auto [h_ND, normed] = ops.add_norm(attention, x_ND, norm_of(a, rows.feed_forward_norm));
   const auto scaled = [&](const auto& part_ND) {
     return a.residual_scale == 1 ? part_ND : ops.scale(part_ND, a.residual_scale);
   };
@@ -150,6 +154,32 @@ typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a
   if (rows.experts.shared_gate >= 0)
     shared = ops.gate(shared, ops.linear(normed, {rows.experts.shared_gate, 1}));
   return ops.add(y_ND, scaled(shared));
+}
+
+/// Of a layer with experts: h + experts(norm(h)), h = x + attention.
+template <typename Values>
+typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a,
+                                    const BlockRows& rows, const typename Values::Tensor& x_ND,
+                                    const typename Values::Tensor& attention,
+                                    const typename Values::Sequence& sequence) {
+  const auto [h_ND, normed] = ops.add_norm(attention, x_ND, norm_of(a, rows.feed_forward_norm));
+  return add_experts(ops, a, rows, h_ND, normed, sequence);
+}
+
+/// y = x + half(norm(x)), of a layer that has one half alone. Source: NVIDIA 2025 (Nemotron-H,
+/// arXiv 2504.03624).
+template <typename Values>
+typename Values::Tensor single_block(BasicOps<Values>& ops, const Architecture& a,
+                                     const BlockRows& rows, const typename Values::Tensor& x_ND,
+                                     const typename Values::Sequence& sequence,
+                                     std::int64_t i_layer) {
+  const Layer layer = a.layer(i_layer);
+  if (layer.has_attention_half)
+    return ops.add(x_ND, attention_half(ops, a, rows, x_ND, sequence, i_layer));
+  const Norm norm = norm_of(a, rows.feed_forward_norm);
+  if (layer.has_experts) return add_experts(ops, a, rows, x_ND, ops.norm(x_ND, norm), sequence);
+  const auto gate_up = ops.norm_linear(x_ND, norm, rows.feed_forward.gate_up);
+  return ops.add(x_ND, activated_half(ops, a, rows.feed_forward, gate_up));
 }
 
 /// y = x + attention(norm(x)) + feed_forward(norm(x)), with one norm or two. Source: Wang &
@@ -177,6 +207,8 @@ typename Values::Tensor two_halves(BasicOps<Values>& ops, const Architecture& a,
                                    const typename Values::Sequence& sequence,
                                    std::int64_t i_layer) {
   if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer);
+  if (!a.layer(i_layer).has_both_halves())
+    return single_block(ops, a, rows, x_ND, sequence, i_layer);
   const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);
   const FeedForwardRows& part = rows.feed_forward;

@@ -69,8 +69,12 @@ void require_possible(const Architecture& a, const std::string& where) {
   const double of_latents = (width + 2 * real(a.head_size) * real(a.num_heads)) *
                             (real(latents.d_query) + real(latents.d_key_value));
   const double experts = real(a.experts.num) * real(a.num_layers);
+  const StateHeads& states = a.states;
+  const double of_states =
+      width * real(states.num_groups) *
+      (3 * real(states.heads_per_group) * real(states.head_size) + 2 * real(states.state_size));
   const double parameters = 2 * width * real(a.vocab_size) +
-                            real(a.num_layers) * (block + of_latents) +
+                            real(a.num_layers) * (block + of_latents + of_states) +
                             3 * width * real(a.experts.d_ff) * experts;
   if (a.num_layers <= most_layers && experts <= largest_experts && parameters <= largest_parameters)
     return;
@@ -111,10 +115,10 @@ void require_layer_types(const core::Json& config, const Architecture& a,
                 "each layer attends in its way");
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const Layer layer = a.layer(i);
-    const std::string read = layer.has_delta_rule ? "linear_attention"
-                             : layer.window > 0   ? "sliding_attention"
-                             : layer.chunk > 0    ? "chunked_attention"
-                                                  : "full_attention";
+    const std::string read = layer.remembers()  ? "linear_attention"
+                             : layer.window > 0 ? "sliding_attention"
+                             : layer.chunk > 0  ? "chunked_attention"
+                                                : "full_attention";
     const std::string told = (*found)[static_cast<std::size_t>(i)].dump();
     if (told != '"' + read + '"') {
       reader.fail_unsupported("layer_types", fmt::format("has {} for layer {}", told, i),
@@ -138,7 +142,8 @@ Identified identify(const std::string& config_text, const std::string& where,
   architecture.outputs = read_outputs(config, where);
   if (architecture.outputs.are_of_texts()) architecture.tied_embeddings = false;
   require_possible(architecture, where);
-  if (architecture.num_layers_with_experts() > 0 && !architecture.activation.is_swiglu())
+  if (architecture.num_layers_with_experts() > 0 && !architecture.activation.is_swiglu() &&
+      architecture.experts.activation.is_swiglu())
     ConfigReader(config, where)
         .fail_unsupported("hidden_act", "is not silu", "experts are computed with it alone");
   if (architecture.activation.function == Activation::Function::xielu &&

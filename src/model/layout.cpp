@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/layout.hpp"
 
+#include "model/detail/state_layout.hpp"
+
 #include <fmt/format.h>
 
 #include <initializer_list>
@@ -64,12 +66,15 @@ class Builder {
                 .role = role,
                 .split = std::move(split)});
   }
+  int vector(const std::string& name, std::int64_t size, Init init,
+             std::optional<TensorSplit> split = std::nullopt) {
+    return add(
+        {.name = name, .shape = {size}, .decayed = false, .init = init, .split = std::move(split)});
+  }
   /// Without a bias: of heads.
   int norm_weight(const std::string& name, std::int64_t size) {
-    return add({.name = name + ".weight",
-                .shape = {size},
-                .decayed = false,
-                .init = a_.norm_kind.weight_offset == 0 ? Init::ones : Init::zeros});
+    return vector(name + ".weight", size,
+                  a_.norm_kind.weight_offset == 0 ? Init::ones : Init::zeros);
   }
   NormRows norm(const std::string& name) {
     NormRows rows{.weight = norm_weight(name, a_.d_model)};
@@ -77,11 +82,7 @@ class Builder {
     return rows;
   }
   int bias(const std::string& name, std::int64_t size, std::optional<TensorSplit> split) {
-    return add({.name = name + ".bias",
-                .shape = {size},
-                .decayed = false,
-                .init = Init::zeros,
-                .split = std::move(split)});
+    return vector(name + ".bias", size, Init::zeros, std::move(split));
   }
 
   void add_block(std::int64_t i_layer) {
@@ -92,36 +93,48 @@ class Builder {
       rows.positions =
           add({.name = names_.positions + ".weight", .shape = {a_.max_positions, a_.d_model}});
     prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
+    const Layer layer = a_.layer(i_layer);
+    if (layer.has_attention_half) add_attention_half(layer, rows);
+    part_ = layer.has_both_halves() ? 1 : 0;
+    if (layer.has_feed_forward_half) add_feed_forward_half(layer, rows);
+    if (a_.scales_blocks) rows.scale = constant(names_.block_scale, {1}, Init::ones);
+    rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
+    table_.decoder.blocks.push_back(rows);
+  }
+
+  void add_attention_half(const Layer& layer, BlockRows& rows) {
     if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
-    if (a_.layer(i_layer).has_delta_rule)
+    if (layer.has_delta_rule)
       add_delta_rule(rows);
+    else if (layer.has_state_space)
+      add_state_space(rows);
     else if (a_.latents.exist())
       add_latent_attention(rows);
     else
-      add_attention(a_.layer(i_layer), rows);
+      add_attention(layer, rows);
     if (a_.norms != Norms::before) rows.attention_added_norm = norm(names_.attention_added_norm);
-    part_ = 1;
+  }
+
+  void add_feed_forward_half(const Layer& layer, BlockRows& rows) {
     if (a_.norms != Norms::after && !a_.shares_norm)
       rows.feed_forward_norm = norm(names_.feed_forward_norm);
-    if (!a_.layer(i_layer).has_experts) {
+    if (!layer.has_experts) {
       rows.feed_forward = dense_feed_forward();
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
-        rows.feed_forward = names_.shared_gate_up.empty()
-                                ? feed_forward(&names_.shared_gate, names_.shared_up,
-                                               names_.shared_down, a_.experts.d_shared)
-                                : joined_feed_forward(names_.shared_gate_up, names_.shared_down,
-                                                      a_.experts.d_shared);
+        rows.feed_forward =
+            names_.shared_gate_up.empty()
+                ? feed_forward(a_.activation.is_gated ? &names_.shared_gate : nullptr,
+                               names_.shared_up, names_.shared_down, a_.experts.d_shared)
+                : joined_feed_forward(names_.shared_gate_up, names_.shared_down,
+                                      a_.experts.d_shared);
       if (a_.experts.gates_shared)
         rows.experts.shared_gate =
             matrix(names_.shared_expert_gate, 1, a_.d_model, std::nullopt, Role::router);
     }
     if (a_.norms != Norms::before)
       rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm);
-    if (a_.scales_blocks) rows.scale = constant(names_.block_scale, {1}, Init::ones);
-    rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
-    table_.decoder.blocks.push_back(rows);
   }
 
   void add_attention(const Layer& layer, BlockRows& rows) {
@@ -157,10 +170,8 @@ class Builder {
       rows.key_norm.weight = norm_of_all(names_.key_norm, kv);
     }
     if (a_.has_sinks)
-      rows.sinks = add({.name = names_.sinks,
-                        .shape = {a_.num_heads},
-                        .decayed = false,
-                        .split = TensorSplit{0, {heads_of(queries)}}});
+      rows.sinks =
+          vector(names_.sinks, a_.num_heads, Init::normal, TensorSplit{0, {heads_of(queries)}});
     rows.attention_out = matrix(names_.attention_out, a_.d_model, q, TensorSplit{1, {queries}});
     if (a_.attention_out_bias)
       rows.attention_out_bias = bias(names_.attention_out, a_.d_model, std::nullopt);
@@ -190,21 +201,20 @@ class Builder {
     rows.delta.taps = add({.name = names_.delta + "conv1d.weight",
                            .shape = {d.channels(), 1, d.taps},
                            .split = TensorSplit{0, {keys, keys, values}}});
-    const auto number = [&](const char* name, Init init) {
-      return add({.name = names_.delta + name,
-                  .shape = {d.num_values()},
-                  .decayed = false,
-                  .init = init,
-                  .split = by_numbers});
-    };
-    rows.delta.decay = number("A_log", Init::decays);
-    rows.delta.decay_bias = number("dt_bias", Init::ones);
-    rows.delta.norm = add({.name = names_.delta + "norm.weight",
-                           .shape = {d.value_size},
-                           .decayed = false,
-                           .init = Init::ones});
+    rows.delta.decay = vector(names_.delta + "A_log", d.num_values(), Init::decays, by_numbers);
+    rows.delta.decay_bias =
+        vector(names_.delta + "dt_bias", d.num_values(), Init::ones, by_numbers);
+    rows.delta.norm = vector(names_.delta + "norm.weight", d.value_size, Init::ones);
     rows.attention_out = matrix(names_.delta + "out_proj", a_.d_model,
                                 d.num_values() * d.value_size, TensorSplit{1, {values}});
+  }
+
+  void add_state_space(BlockRows& rows) {
+    const auto first = static_cast<int>(table_.rows.size());
+    for (Parameter& row : state_space_rows(a_.states, a_.d_model, names_.state))
+      add(std::move(row));
+    rows.state = {{first, 1}, first + 1, first + 2, first + 3, first + 4, first + 5, first + 6};
+    rows.attention_out = first + 7;
   }
 
   /// What gives the latents is whole on every rank, what reads them is split by heads.
@@ -329,8 +339,9 @@ class Builder {
     for (std::int64_t i = 0; i < e.num; ++i) {
       const std::string expert = names_.expert + std::to_string(i);
       const std::string gate = expert + names_.expert_gate;
-      const FeedForwardRows one = feed_forward(&gate, expert + names_.expert_up,
-                                               expert + names_.expert_down, e.d_ff, Role::expert);
+      const FeedForwardRows one =
+          feed_forward(e.activation.is_gated ? &gate : nullptr, expert + names_.expert_up,
+                       expert + names_.expert_down, e.d_ff, Role::expert);
       for (int row = one.gate_up.first; row <= one.down; ++row)
         table_.rows[static_cast<std::size_t>(row)].of_experts = OfExperts{i, 1, e.num};
       if (i > 0) continue;

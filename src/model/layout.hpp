@@ -35,6 +35,7 @@ struct TensorNames {
   std::string key_value_up = "self_attn.kv_b_proj";
   std::string sinks = "self_attn.sinks";
   std::string delta = "linear_attn.";  ///< what a layer that remembers has follows
+  std::string state = "mixer.";        ///< the same of one with a state space
   std::string attention_out = "self_attn.o_proj";
   std::string attention_added_norm;  ///< of blocks that norm what they add
   std::string feed_forward_norm = "post_attention_layernorm";

@@ -93,6 +93,8 @@ class Ops : public BasicOps<OnDevice> {
   at::Tensor add_positions(const at::Tensor& x_ND, int row, const Sequence& sequence) override;
   at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const Sequence& sequence, std::int64_t i_layer) override;
+  at::Tensor state_space(const at::Tensor& x_NI, const StateRows& rows, const StateHeads& heads,
+                         double norm_eps, const Sequence& sequence, std::int64_t i_layer) override;
   at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
                        std::int64_t i_layer) override;
   at::Tensor scale(const at::Tensor& x_ND, double factor) override;

@@ -7,25 +7,25 @@
 #include <array>
 #include <span>
 
-#include "core/error.hpp"
 #include "kernels/composed_delta_rule.hpp"
 #include "model/detail/autograd_context.hpp"
 #include "model/detail/elements.hpp"
+#include "model/detail/memory_stretches.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
 
 namespace finetune::model {
 namespace {
 
-using kernels::composed::DeltaStretch;
 using kernels::composed::DeltaWeights;
+using kernels::composed::MemoryStretch;
 
 /// Rows of weights on their way to the backward pass, and what is read by them.
 struct DeltaCall {
   Weights* weights;
   DeltaRows rows;
   kernels::DeltaShape shape;
-  std::vector<DeltaStretch> stretches;
+  std::vector<MemoryStretch> stretches;
   bool is_composed;
 
   std::array<int, 4> numbers() const { return {rows.taps, rows.decay, rows.decay_bias, rows.norm}; }
@@ -36,29 +36,8 @@ struct DeltaCall {
   }
 };
 
-std::vector<kernels::DeltaRun> runs_of(const DeltaCall& call) {
-  std::vector<kernels::DeltaRun> runs;
-  for (const DeltaStretch& stretch : call.stretches)
-    runs.push_back({stretch.first, stretch.count,
-                    stretch.memory.defined() ? stretch.memory.data_ptr<float>() : nullptr});
-  return runs;
-}
-
-/// Whether the stretches are all rows.
-bool covers(const DeltaCall& call, const at::Tensor& x_NI) {
-  std::int64_t rows = 0;
-  for (const DeltaStretch& stretch : call.stretches)
-    rows += stretch.count;
-  return rows == x_NI.size(0);
-}
-
-at::Tensor new_rows(const DeltaCall& call, const at::Tensor& x_NI, std::int64_t columns) {
-  const std::array<std::int64_t, 2> sizes{x_NI.size(0), columns};
-  return covers(call, x_NI) ? at::empty(sizes, x_NI.options()) : at::zeros(sizes, x_NI.options());
-}
-
 template <class T>
-kernels::DeltaRule<T> arguments(const DeltaCall& call, std::span<const kernels::DeltaRun> runs,
+kernels::DeltaRule<T> arguments(const DeltaCall& call, std::span<const kernels::MemoryRun> runs,
                                 const at::Tensor& x_NI, const DeltaWeights& w) {
   return {.shape = call.shape,
           .runs = runs,
@@ -71,8 +50,8 @@ kernels::DeltaRule<T> arguments(const DeltaCall& call, std::span<const kernels::
 
 at::Tensor by_kernel(const DeltaCall& call, const at::Tensor& x_NI) {
   const DeltaWeights w = call.read();
-  const auto runs = runs_of(call);
-  const at::Tensor out = new_rows(call, x_NI, call.shape.outputs());
+  const auto runs = runs_of(call.stretches);
+  const at::Tensor out = new_rows(call.stretches, x_NI, call.shape.outputs());
   dispatch(x_NI, [&]<typename T>() {
     kernels::DeltaRuleForward<T> args{arguments<T>(call, runs, x_NI, w)};
     args.out = static_cast<T*>(out.data_ptr());
@@ -85,8 +64,8 @@ at::Tensor by_kernel(const DeltaCall& call, const at::Tensor& x_NI) {
 std::array<at::Tensor, 5> by_kernel_backward(const DeltaCall& call, const at::Tensor& d_out,
                                              const at::Tensor& x_NI) {
   const DeltaWeights w = call.read();
-  const auto runs = runs_of(call);
-  const at::Tensor d_x = new_rows(call, x_NI, call.shape.inputs());
+  const auto runs = runs_of(call.stretches);
+  const at::Tensor d_x = new_rows(call.stretches, x_NI, call.shape.inputs());
   const at::Tensor d_norm =
       at::empty({call.shape.num_key_heads, call.shape.value_size}, w.norm.options());
   const at::Tensor d_taps = at::empty_like(w.taps), d_decay = at::empty_like(w.decay),
@@ -141,30 +120,10 @@ struct DeltaRule : torch::autograd::Function<DeltaRule> {
   }
 };
 
-/// What samples or texts there are, the latter with what a layer remembers of them.
-std::vector<DeltaStretch> stretches_of(const Sequence& sequence, std::int64_t i_layer,
-                                       std::int64_t memory_size, const at::TensorOptions& options) {
-  std::vector<DeltaStretch> stretches;
-  if (sequence.stretches.empty())
-    for (std::int64_t row = 0; row < sequence.batch; ++row)
-      stretches.push_back({row * sequence.length, sequence.length});
-  for (std::size_t i = 0; i < sequence.stretches.size(); ++i) {
-    const Stretch& stretch = sequence.stretches[i];
-    if (stretch.is_padding) continue;
-    DeltaStretch& each = stretches.emplace_back(DeltaStretch{stretch.begin, stretch.length});
-    if (sequence.caches.empty()) continue;
-    at::Tensor& memory = sequence.caches[i]->layers[static_cast<std::size_t>(i_layer)];
-    if (!memory.defined()) memory = at::zeros({memory_size}, options.dtype(at::kFloat));
-    each.memory = memory;
-  }
-  return stretches;
-}
-
 }  // namespace
 
 at::Tensor Ops::delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                            double norm_eps, const Sequence& sequence, std::int64_t i_layer) {
-  core::check(sequence.context == nullptr, "what remembers sees all tokens of a sample");
   // Of the heads that this rank has.
   const std::int64_t num_values = weights_.weight({rows.decay, 1}).numel();
   const kernels::DeltaShape shape{.num_key_heads = num_values / heads.values_per_key,
@@ -176,7 +135,7 @@ at::Tensor Ops::delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const 
                                   .norm_eps = static_cast<float>(norm_eps)};
   const bool has_kernel = x_NI.is_cpu() && has_kernels(x_NI, path_);
   const DeltaCall call{&weights_, rows, shape,
-                       stretches_of(sequence, i_layer, shape.memory_size(), x_NI.options()),
+                       memory_stretches(sequence, i_layer, shape.memory_size(), x_NI.options()),
                        !has_kernel};
   return DeltaRule::apply(x_NI.contiguous(), call);
 }

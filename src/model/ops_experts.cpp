@@ -225,7 +225,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());
     const ExpertProducts products = layer.products(*route, x, path);
     at::Tensor inputs = route->there(inputs_of(x, routing, experts));
-    const at::Tensor hidden = products.product(inputs, gate_up, 2 * experts.d_ff);
+    const at::Tensor hidden = products.product(inputs, gate_up, experts.inner(experts.d_ff));
     inputs.reset();
     x.reset();
     const at::Tensor activated = activate(hidden, experts.activation, path);

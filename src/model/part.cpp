@@ -307,8 +307,9 @@ std::string why_not(const ParameterTable& table, std::int64_t tp) {
 }
 
 bool remembers(const ParameterTable& table) {
-  return std::ranges::any_of(table.decoder.blocks,
-                             [](const BlockRows& rows) { return rows.delta.exists(); });
+  return std::ranges::any_of(table.decoder.blocks, [](const BlockRows& rows) {
+    return rows.delta.exists() || rows.state.exists();
+  });
 }
 
 HeldHeads held_heads(std::int64_t num_heads, std::int64_t num_kv_heads, const PartPlace& place) {

@@ -60,7 +60,7 @@ Parameter whole_of(const Parameter& row);
 /// can.
 std::string why_not(const ParameterTable& table, std::int64_t tp);
 
-/// Whether it has layers with the gated delta rule, whose samples ranks cannot cut.
+/// Whether it has layers that remember, whose samples ranks cannot cut.
 bool remembers(const ParameterTable& table);
 
 /// Heads that the rank at `place` computes of such a layer.

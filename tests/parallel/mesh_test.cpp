@@ -97,7 +97,7 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
                                          TinyKind::fused_experts, TinyKind::chunks, TinyKind::sinks,
-                                         TinyKind::memory, TinyKind::latents),
+                                         TinyKind::memory, TinyKind::mixers, TinyKind::latents),
                          [](const auto& info) {
                            return info.param == TinyKind::own_head  ? "own_head"
                                   : info.param == TinyKind::tied    ? "tied"
@@ -105,6 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                                   : info.param == TinyKind::chunks  ? "chunks"
                                   : info.param == TinyKind::sinks   ? "sinks"
                                   : info.param == TinyKind::memory  ? "memory"
+                                  : info.param == TinyKind::mixers  ? "mixers"
                                   : info.param == TinyKind::latents ? "latents"
                                                                     : "fused_experts";
                          });

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meshes of a test's ranks that share matrices, sequences or experts.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ inline std::vector<Arrangement> meshes(const plan::Numbers& numbers,
   const int n = world().size();
   const model::Architecture architecture = tiny_architecture(kind);
   const bool has_experts = architecture.experts.num > 0;
-  const bool remembers = architecture.delta.num_keys > 0;
+  const bool remembers =
+      std::ranges::any_of(architecture.layers, [](const auto& layer) { return layer.remembers(); });
   std::vector<Arrangement> all;
   const auto add = [&](int dp_shard, const Parts& parts) {
     if (parts.tp * parts.cp * parts.ep == 1) return;

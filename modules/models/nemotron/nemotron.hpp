@@ -6,5 +6,6 @@
 namespace finetune::models::nemotron {
 
 model::ModelFamily nemotron();
+model::ModelFamily nemotron_h();
 
 }  // namespace finetune::models::nemotron

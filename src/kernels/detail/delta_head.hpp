@@ -7,17 +7,15 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/error.hpp"
 #include "kernels/delta_rule.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/scratch.hpp"
+#include "kernels/detail/workspace.hpp"
 
 namespace finetune::kernels::delta {
 
 using std::int64_t;
 
 inline constexpr float length_eps = 1e-6f;
-inline constexpr int64_t vector_lanes = 16;
 
 /// Where a head's inputs begin in a token's row. Values and gates of its value heads are neighbours
 /// in both layouts, so are their rates and decays.
@@ -43,39 +41,6 @@ struct Places {
     decays = rates + s.num_value_heads();
   }
 };
-
-/// Takes pieces of one block.
-class Workspace {
- public:
-  explicit Workspace(int64_t size) : block_(size), size_(size) {}
-  float* take(int64_t count) {
-    float* piece = block_.data() + taken_;
-    taken_ += count;
-    core::check(taken_ <= size_, "kernels: the delta rule's memory is planned");
-    return piece;
-  }
-
- private:
-  Scratch<float> block_;
-  int64_t size_;
-  int64_t taken_ = 0;
-};
-
-/// Sum of a[i] * b[i], in lanes of our own.
-inline float dot(const float* a, const float* b, int64_t count) {
-  float lanes[vector_lanes] = {};
-  for (int64_t i = 0; i < count; i += vector_lanes)
-    for (int64_t lane = 0; lane < vector_lanes; ++lane)
-      lanes[lane] += a[i + lane] * b[i + lane];
-  for (int64_t half = vector_lanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane)
-      lanes[lane] += lanes[lane + half];
-  return lanes[0];
-}
-
-inline float softplus(float x) {
-  return x > 20.0f ? x : std::log1p(std::exp(x));
-}
 
 /// A value head's token: what is read and written of V values is [padded V].
 struct Token {
@@ -174,7 +139,7 @@ class KeyHead {
   int64_t value_head(int64_t i) const { return head_ * shape_.values_per_key + i; }
 
   /// Tokens [begin, begin + count) of the run: convolved, and made into queries, keys and values.
-  void load(const DeltaRun& run, int64_t begin, int64_t count) {
+  void load(const MemoryRun& run, int64_t begin, int64_t count) {
     load_raw(run, begin, count);
     for (int64_t t = 0; t < count; ++t) {
       float* mixed = mixed_ + t * width_;
@@ -234,7 +199,7 @@ class KeyHead {
   float* rate_;
 
  private:
-  void load_raw(const DeltaRun& run, int64_t begin, int64_t count) {
+  void load_raw(const MemoryRun& run, int64_t begin, int64_t count) {
     for_each_segment([&](int64_t place, int64_t channel, int64_t own, int64_t size) {
       for (int64_t t = -history_; t < count; ++t) {
         float* raw = raw_ + (t + history_) * width_ + own;

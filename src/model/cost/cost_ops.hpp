@@ -86,6 +86,9 @@ class CostOps final : public BasicOps<OnSizes> {
   TensorSize delta_rule(const TensorSize& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const SequenceSize& sequence,
                         std::int64_t i_layer) override;
+  TensorSize state_space(const TensorSize& x_NI, const StateRows& rows, const StateHeads& heads,
+                         double norm_eps, const SequenceSize& sequence,
+                         std::int64_t i_layer) override;
   TensorSize attention(const TensorSize& qkv, const AttentionShape& shape,
                        const SequenceSize& sequence, std::int64_t i_layer) override;
   TensorSize add(const TensorSize& x_ND, const TensorSize& y_ND) override;
@@ -144,6 +147,7 @@ class CostOps final : public BasicOps<OnSizes> {
     std::int64_t num_of_group = 0;  ///< of all ranks of ep
     std::int64_t choices = 0;
     std::int64_t d_ff = 0;
+    std::int64_t inner = 0;  ///< channels of the first product
   };
   OwnExperts own_experts(const ExpertRows& rows, const Experts& experts, std::int64_t tokens) const;
   void add_expert_moments(OpCost& op, const OwnExperts& own, const Experts& experts,

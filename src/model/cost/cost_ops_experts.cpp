@@ -48,6 +48,7 @@ CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& 
     down.first += static_cast<int>(held.first) * rows.stride;
     own.d_ff = table_.row(gate_up.first).shape[0];
   }
+  own.inner = experts.inner(own.d_ff);
   own.gate_up = expert_shape(table_, gate_up, rows.are_by_outputs);
   own.down = expert_shape(table_, down, rows.are_by_outputs);
   return own;
@@ -66,7 +67,7 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   // Of x own tokens are kept: backward gathers all again.
   const std::int64_t whole = shares_tokens() ? output : 0;
   const std::int64_t elements = own.choices * own.d_ff;
-  const std::int64_t activated = elements * element_;
+  const std::int64_t activated = elements * element_, hidden = own.choices * own.inner * element_;
   std::int64_t unpacked = 0;
   for (const ProjectionShape& shape : {own.gate_up, own.down})
     if (shape.is_packed(settings_)) unpacked = std::max(unpacked, unpacked_bytes(shape, settings_));
@@ -78,33 +79,33 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
     return fresh_gradient(shape, own.num, settings_) * element_;
   };
   // Before there is anything that is kept of gate, up and their product.
-  op.forward = {{whole + there - (computes_again ? 2 : 3) * activated},
+  op.forward = {{whole + there - hidden - (computes_again ? 0 : activated)},
                 {whole + here + again + of_gate_up.forward, unpacked},
                 {here + again + of_down.forward, unpacked},
                 {back + again},
                 {2 * all + (experts.top_k > 1 ? output : 0) + again}};
   // The gate and what it is multiplied with.
-  if (!experts.activation.is_swiglu()) op.forward.push_back({2 * activated + again});
+  if (!experts.activation.is_swiglu()) op.forward.push_back({hidden + again});
   // Of each row its expert's, where all are computed together.
   if (experts.has_biases && settings_.on_gpu) {
-    op.forward[1].bytes += 2 * activated;
+    op.forward[1].bytes += hidden;
     op.forward[2].bytes += here;
   }
   // Gradients of outputs with and without the choices' weights, whose own are sums in fp32.
   const std::int64_t d_outputs = (experts.scales_input ? 1 : 2) * here;
   const std::int64_t of_weights =
       experts.scales_input ? 0 : activated + reduction_bytes(settings_, elements);
-  op.backward = {{whole + back},
-                 {d_outputs + activated + again + of_down.backward, unpacked},
-                 {d_outputs + activated + again +
-                  std::max({of_weights, of_gradient(own.down), of_down.weight_gradient})},
-                 {3 * activated + activation_bytes(elements, experts.activation)},
-                 {2 * activated + whole + there},
-                 {2 * activated + whole + 2 * here + of_gate_up.backward, unpacked},
-                 {2 * activated + whole + 2 * here +
-                  std::max(of_gradient(own.gate_up), of_gate_up.weight_gradient)},
-                 {whole + back},
-                 {2 * all + 2 * output}};
+  op.backward = {
+      {whole + back},
+      {d_outputs + activated + again + of_down.backward, unpacked},
+      {d_outputs + activated + again +
+       std::max({of_weights, of_gradient(own.down), of_down.weight_gradient})},
+      {activated + hidden + activation_bytes(elements, experts.activation)},
+      {hidden + whole + there},
+      {hidden + whole + 2 * here + of_gate_up.backward, unpacked},
+      {hidden + whole + 2 * here + std::max(of_gradient(own.gate_up), of_gate_up.weight_gradient)},
+      {whole + back},
+      {2 * all + 2 * output}};
   if (experts.scales_input)
     op.backward.push_back({whole + 2 * all + reduction_bytes(settings_, all / element_)});
 }
@@ -137,7 +138,7 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
 /// Of the router there is one number for each expert: nothing next to these.
 void CostOps::add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t width) const {
   const auto element = static_cast<double>(element_);
-  const std::int64_t elements = own.choices * (2 * own.d_ff + width);
+  const std::int64_t elements = own.choices * (own.inner + width);
   const double operations = settings_.on_gpu ? 4 : 2 * static_cast<double>(own.num);
   op.forward_work.passes.push_back(
       pass(elements, (settings_.on_gpu ? 4 : 2) * element, operations));
@@ -154,7 +155,7 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
   // Probabilities; of each choice its number, weight and place.
   const std::int64_t routing =
       tokens * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
-  op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, 2 * own.d_ff)};
+  op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, own.inner)};
   if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(own.choices, own.d_ff));
   add_expert_moments(op, own, experts, tokens, x_ND.columns);
 

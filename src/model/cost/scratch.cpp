@@ -4,7 +4,10 @@
 #include "kernels/attention.hpp"
 #include "kernels/delta_rule.hpp"
 #include "kernels/product.hpp"
+#include "kernels/state_space.hpp"
 #include "model/architecture.hpp"
+
+#include <algorithm>
 
 namespace finetune::model {
 namespace {
@@ -21,6 +24,14 @@ kernels::DeltaShape shape_of(const DeltaHeads& heads) {
           .taps = heads.taps};
 }
 
+kernels::StateShape shape_of(const StateHeads& heads) {
+  return {.num_groups = heads.num_groups,
+          .heads_per_group = heads.heads_per_group,
+          .head_size = heads.head_size,
+          .state_size = heads.state_size,
+          .taps = heads.taps};
+}
+
 }  // namespace
 
 std::int64_t product_scratch_bytes() {
@@ -34,11 +45,21 @@ std::int64_t attention_scratch_bytes(std::int64_t length, std::int64_t head_size
                                                     : 0;
 }
 
-std::int64_t delta_rule_scratch_bytes(std::int64_t length, const DeltaHeads& heads) {
-  return kernels::delta_rule_scratch(shape_of(heads), length) * std::int64_t{sizeof(float)};
+/// Layers of both kinds are computed one after the other.
+std::int64_t memory_scratch_bytes(const Architecture& a, std::int64_t threads,
+                                  std::int64_t length) {
+  const std::int64_t of_delta_rule =
+      std::min(threads, a.delta.num_keys) * kernels::delta_rule_scratch(shape_of(a.delta), length);
+  const std::int64_t of_states = std::min(threads, a.states.num_heads()) *
+                                 kernels::state_space_scratch(shape_of(a.states), length);
+  return std::max(of_delta_rule, of_states) * std::int64_t{sizeof(float)};
 }
 
 std::int64_t delta_memory_bytes(const DeltaHeads& heads) {
+  return shape_of(heads).memory_size() * std::int64_t{sizeof(float)};
+}
+
+std::int64_t state_memory_bytes(const StateHeads& heads) {
   return shape_of(heads).memory_size() * std::int64_t{sizeof(float)};
 }
 

@@ -13,12 +13,17 @@ std::int64_t product_scratch_bytes();
 /// kernels::widened_attention computes need none.
 std::int64_t attention_scratch_bytes(std::int64_t length, std::int64_t head_size);
 
+struct Architecture;
 struct DeltaHeads;
+struct StateHeads;
 
-/// For a key head of a layer that remembers, in its backward pass over samples of `length`.
-std::int64_t delta_rule_scratch_bytes(std::int64_t length, const DeltaHeads& heads);
+/// Of layers that remember, for the heads of `threads` threads at the same time in their backward
+/// pass over samples of `length`.
+std::int64_t memory_scratch_bytes(const Architecture& architecture, std::int64_t threads,
+                                  std::int64_t length);
 
 /// What one of its layers remembers of a text.
 std::int64_t delta_memory_bytes(const DeltaHeads& heads);
+std::int64_t state_memory_bytes(const StateHeads& heads);
 
 }  // namespace finetune::model

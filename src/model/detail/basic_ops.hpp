@@ -176,6 +176,12 @@ class BasicOps {
   virtual Tensor delta_rule(const Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                             double norm_eps, const Sequence& sequence, std::int64_t i_layer) = 0;
 
+  /// What heads read of their states, gated, and normed by groups: inputs [N, H K + channels + H]
+  /// -> [N, H K]. Nothing is carried from sample to sample. With a cache, goes on with the layer's
+  /// states. See kernels/state_space.hpp.
+  virtual Tensor state_space(const Tensor& x_NI, const StateRows& rows, const StateHeads& heads,
+                             double norm_eps, const Sequence& sequence, std::int64_t i_layer) = 0;
+
   /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
   /// attends causally within each sample. Nobody sees padding, whose output is zero or unspecified.
   /// [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys and values.

@@ -26,7 +26,7 @@ struct ExpertRows {
   int router = 0;        ///< [E, D]
   int router_bias = -1;  ///< [E]
   int correction = -1;   ///< [E], constant: what the choice adds to the scores
-  RowRange gate_up;      ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
+  RowRange gate_up;      ///< of the first expert: two rows [F, D], or one; of all: one [E, D, 2 F]
   int down = 0;          ///< of the first expert [D, F]; of all [E, F, D]
   /// What holds all experts has [E, 2 F, D] and [E, D, F], a matrix as others have it each.
   bool are_by_outputs = false;
@@ -56,6 +56,19 @@ struct DeltaRows {
   bool exists() const { return taps >= 0; }
 };
 
+/// Rows of a state space.
+struct StateRows {
+  RowRange inputs;    ///< of gates, values, what writes, what reads, and steps
+  int taps = -1;      ///< [channels, 1, taps]
+  int taps_bias = 0;  ///< [channels]
+  int decay = 0;      ///< [heads]
+  int step_bias = 0;  ///< [heads]
+  int skip = 0;       ///< [heads]
+  int norm = 0;       ///< [heads K]
+
+  bool exists() const { return taps >= 0; }
+};
+
 /// Rows of one block with fused neighbours: q, k, v and gate, up each lie next to each other.
 /// With latents (Architecture::latents) `qkv` are the products of the block's input: queries or
 /// their latent, and the latent of keys and values with the channels that turn; the norms of
@@ -73,6 +86,7 @@ struct BlockRows {
   int key_value_up = -1;  ///< [H (unturned + value size), latent], by heads
   int sinks = -1;         ///< [H]
   DeltaRows delta = {};   ///< of a layer that has it in attention's place, whose product is next
+  StateRows state = {};   ///< the same
   int attention_out = 0;
   int attention_out_bias = -1;
   NormRows attention_added_norm = {};  ///< of what attention adds

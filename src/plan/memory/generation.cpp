@@ -22,10 +22,6 @@ model::ParameterTable own_table(const GenerationInput& input, model::ParameterTa
   return regroup(model::part_of(table, largest), Bucket::block);
 }
 
-std::int64_t num_layers_that_remember(const model::Architecture& a) {
-  return std::ranges::count_if(a.layers, &model::Layer::has_delta_rule);
-}
-
 /// Keys and values of one token, over all layers that have them.
 std::int64_t cache_bytes_of_token(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
@@ -33,7 +29,8 @@ std::int64_t cache_bytes_of_token(const GenerationInput& input) {
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const model::Layer layer = a.layer(i);
     const std::int64_t heads = (a.num_kv_heads_of(layer) + input.tp - 1) / input.tp;
-    if (!layer.has_delta_rule) channels += 2 * heads * a.head_size_of(layer);
+    if (layer.has_attention_half && !layer.remembers())
+      channels += 2 * heads * a.head_size_of(layer);
   }
   return channels * core::size_bytes(input.compute);
 }
@@ -41,7 +38,11 @@ std::int64_t cache_bytes_of_token(const GenerationInput& input) {
 /// Of one text, whatever its length.
 std::int64_t memory_bytes_of_text(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
-  return num_layers_that_remember(a) * model::delta_memory_bytes(a.delta) / input.tp;
+  const auto by_delta_rule = std::ranges::count_if(a.layers, &model::Layer::has_delta_rule);
+  const auto by_states = std::ranges::count_if(a.layers, &model::Layer::has_state_space);
+  return (by_delta_rule * model::delta_memory_bytes(a.delta) +
+          by_states * model::state_memory_bytes(a.states)) /
+         input.tp;
 }
 
 /// Of prompts that begin at once.

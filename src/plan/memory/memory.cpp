@@ -250,8 +250,7 @@ class MemoryPlan {
                   request_.threads * (panels + heads));
     if (numbers_.compute == core::DType::f16) return;
     add_untracked(Category::activations, "memory of a sample's tokens, of each thread",
-                  std::min(request_.threads, a.delta.num_keys) *
-                      model::delta_rule_scratch_bytes(request_.max_seq_length, a.delta));
+                  model::memory_scratch_bytes(a, request_.threads, request_.max_seq_length));
   }
 
   void add_communication() {

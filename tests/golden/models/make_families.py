@@ -132,6 +132,10 @@ FAMILIES = {
                 residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25), 39),
     "granitemoeshared": ("GraniteMoeSharedForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
                 residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25, shared_intermediate_size=40), 40),
+    "nemotron_h": ("NemotronHForCausalLM", dict(layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"],
+                mamba_num_heads=4, mamba_head_dim=10, n_groups=2, ssm_state_size=8, conv_kernel=4, chunk_size=8, time_step_min=0.3,
+                time_step_limit=[0.3, float("inf")], n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+                moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5), 37),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -140,7 +144,7 @@ RETOLD = {
     "minicpm": dict(model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=3, scale_depth=1.4, dim_model_base=16,
                     embedding_multiplier=None, residual_multiplier=None, logits_scaling=None, attention_multiplier=None),
 }
-WEIGHTS_LESS_ONE = ("gemma", "nemotron", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
+WEIGHTS_LESS_ONE = ("gemma", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
 CONSTANT = "e_score_correction_bias"  # which no gradient changes
 LAYER_SCALE = "layer_scalar"  # nor this
@@ -251,7 +255,8 @@ def write(name):
     g = torch.Generator().manual_seed(77 + seed)
     ids = torch.randint(VOCABULARY, (BATCH, LENGTH), generator=g)
     for attempt in range(100):
-        draw(model, seed + 100 * attempt, 0.0 if name.startswith(WEIGHTS_LESS_ONE) and not name.startswith("gemma4") else 1.0,
+        is_less_one = name == "nemotron" or (name.startswith(WEIGHTS_LESS_ONE) and not name.startswith("gemma4"))
+        draw(model, seed + 100 * attempt, 0.0 if is_less_one else 1.0,
              0.7 / embedding_scale(name, config) if config.tie_word_embeddings else 0.7)
         tokens, margin = greedy(model, ids[:, :PROMPT])
         if margin > 4e-3:

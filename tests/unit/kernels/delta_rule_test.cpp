@@ -11,8 +11,8 @@
 namespace finetune::kernels::test::delta_rule_test {
 namespace {
 
-using composed::DeltaStretch;
 using composed::DeltaWeights;
+using composed::MemoryStretch;
 
 /// Values that are padded, several value heads, runs longer than a chunk and one shorter than the
 /// convolution.
@@ -25,7 +25,7 @@ constexpr DeltaShape by_key{.num_key_heads = 3,
                             .taps = 2,
                             .is_by_key_head = true};
 constexpr std::int64_t tokens = 137;
-const std::vector<DeltaStretch> stretches = {{0, 2}, {2, 130}, {133, 4}};  // not row 132
+const std::vector<MemoryStretch> stretches = {{0, 2}, {2, 130}, {133, 4}};  // not row 132
 
 DeltaWeights weights_of(const DeltaShape& s) {
   return {normal<float>({s.channels(), s.taps}, 1) * 0.5, normal<float>({s.num_value_heads()}, 2),
@@ -33,7 +33,7 @@ DeltaWeights weights_of(const DeltaShape& s) {
 }
 
 template <class T>
-DeltaRule<T> arguments(const DeltaShape& shape, const std::vector<DeltaRun>& runs,
+DeltaRule<T> arguments(const DeltaShape& shape, const std::vector<MemoryRun>& runs,
                        const at::Tensor& x, const DeltaWeights& w) {
   return {.shape = shape,
           .runs = runs,
@@ -44,16 +44,16 @@ DeltaRule<T> arguments(const DeltaShape& shape, const std::vector<DeltaRun>& run
           .norm = elements<float>(w.norm).data()};
 }
 
-std::vector<DeltaRun> runs_of(const std::vector<DeltaStretch>& stretches) {
-  std::vector<DeltaRun> runs;
-  for (const DeltaStretch& each : stretches)
+std::vector<MemoryRun> runs_of(const std::vector<MemoryStretch>& stretches) {
+  std::vector<MemoryRun> runs;
+  for (const MemoryStretch& each : stretches)
     runs.push_back({each.first, each.count,
                     each.memory.defined() ? elements<float>(each.memory).data() : nullptr});
   return runs;
 }
 
 template <class T>
-at::Tensor forward(const DeltaShape& shape, const std::vector<DeltaStretch>& stretches,
+at::Tensor forward(const DeltaShape& shape, const std::vector<MemoryStretch>& stretches,
                    const at::Tensor& x, const DeltaWeights& w) {
   const at::Tensor out = at::zeros({x.size(0), shape.outputs()}, x.options());
   const auto runs = runs_of(stretches);

@@ -50,6 +50,7 @@ struct Case {
   bool norms_values = false;
   Latents latents = {};
   double residual_scale = 1;
+  StateHeads states = {};
 };
 
 void PrintTo(const Case& of, std::ostream* out) {
@@ -79,6 +80,7 @@ Architecture architecture(const Case& of) {
   if (of.learns_positions) a.max_positions = 64;
   a.residual_scale = of.residual_scale;
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
+  a.states = of.states;
   if (!of.latents.exist()) return a;
   a.latents = of.latents;
   a.num_kv_heads = a.num_heads;
@@ -218,6 +220,20 @@ constexpr Experts experts_apart{.num = 6,
 constexpr Latents short_values{.d_key_value = 24, .d_query = 40, .unturned = 16, .value_size = 16};
 constexpr Latents long_values{.d_key_value = 24, .unturned = 16, .value_size = 32};
 
+/// As Nemotron 3 has them.
+constexpr Activation no_gate{Activation::Function::relu_squared, false};
+constexpr Experts experts_without_gate{.num = 6,
+                                       .top_k = 2,
+                                       .d_ff = 48,
+                                       .d_shared = 80,
+                                       .scores_apart = true,
+                                       .corrects_choice = true,
+                                       .activation = no_gate};
+constexpr StateHeads states{
+    .num_groups = 2, .heads_per_group = 6, .head_size = 12, .state_size = 16, .taps = 4};
+constexpr Layer states_alone{.has_state_space = true, .has_feed_forward_half = false};
+constexpr Layer experts_alone{.has_experts = true, .has_attention_half = false};
+
 class Cost : public testing::TestWithParam<Case> {};
 
 TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
@@ -306,6 +322,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "delta_rule_bf16",
              .layer = {.has_delta_rule = true},
              .compute = core::DType::bf16},
+        Case{.name = "states", .layer = {.has_state_space = true}, .states = states},
+        Case{.name = "states_alone", .layer = states_alone, .states = states},
+        Case{.name = "states_alone_bf16",
+             .layer = states_alone,
+             .compute = core::DType::bf16,
+             .states = states},
+        Case{.name = "attention_alone", .layer = {.has_feed_forward_half = false}},
+        Case{.name = "feed_forward_alone",
+             .layer = {.has_attention_half = false},
+             .activation = no_gate},
+        Case{.name = "experts_alone",
+             .layer = experts_alone,
+             .experts = experts_without_gate,
+             .activation = no_gate},
+        Case{.name = "experts_alone_recomputed_bf16",
+             .layer = experts_alone,
+             .experts = experts_without_gate,
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16,
+             .activation = no_gate},
         Case{.name = "latents", .latents = short_values},
         Case{.name = "latents_bf16", .compute = core::DType::bf16, .latents = short_values},
         Case{.name = "latents_recomputed", .recompute = Recompute::cheap, .latents = short_values},

@@ -13,6 +13,7 @@
 #include "model/model.hpp"
 #include "models/gpt/gpt.hpp"
 #include "models/llama/llama4.hpp"
+#include "models/nemotron/nemotron.hpp"
 #include "models/qwen/qwen.hpp"
 #include "plan/layout/bucket.hpp"
 #include "shard/parallel_ops.hpp"
@@ -28,6 +29,7 @@ enum class TinyKind {
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
   sinks,          ///< heads have sinks, experts biases, and the first layer a window
   memory,         ///< the first layer remembers, the second's attention has gates
+  mixers,         ///< a state space alone, then experts without a gate
   latents,        ///< queries, keys and values are made of latents; the second layer has experts
   chunks,         ///< the first layer sees chunks, the second tunes its queries
   wide,           ///< all sizes of matrices are multiples of 16
@@ -101,6 +103,19 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
     a.norm_kind.weight_offset = 1;
     a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 4, .value_size = 3, .taps = 3};
   }
+  if (kind == TinyKind::mixers) {
+    a.layers.resize(2, {.rotary = model::Rotary::none});
+    a.layers[0].has_state_space = a.layers[1].has_experts = true;
+    a.layers[0].has_feed_forward_half = a.layers[1].has_attention_half = false;
+    a.activation = {model::Activation::Function::relu_squared, /*is_gated=*/false};
+    a.states = {.num_groups = 2, .heads_per_group = 2, .head_size = 3, .state_size = 4, .taps = 3};
+    a.experts = {.num = 4,
+                 .top_k = 2,
+                 .d_ff = 5,
+                 .d_shared = 6,
+                 .scores_apart = true,
+                 .activation = a.activation};
+  }
   if (kind != TinyKind::experts && kind != TinyKind::chunks) return a;
   a.layers.resize(2);
   if (kind == TinyKind::chunks) {
@@ -122,6 +137,7 @@ inline model::ModelFamily tiny_family(TinyKind kind = TinyKind::own_head) {
   return kind == TinyKind::fused_experts ? models::llama::llama4_text()
          : kind == TinyKind::sinks       ? models::gpt::gpt_oss()
          : kind == TinyKind::memory      ? models::qwen::qwen3_5_text()
+         : kind == TinyKind::mixers      ? models::nemotron::nemotron_h()
                                          : models::qwen::qwen3_moe();
 }
 
