@@ -80,9 +80,10 @@ std::vector<Plane> integers_planes(const Parameter& parameter) {
 
 std::vector<Plane> nvfp4_planes(const Parameter& parameter) {
   const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
-  return {{"_packed", DType::u8, {outputs, inputs / 2}},
+  const bool is_of_modelopt = parameter.packing.writer == Packing::Writer::modelopt;
+  return {{is_of_modelopt ? "" : "_packed", DType::u8, {outputs, inputs / 2}},
           {"_scale", DType::u8, {outputs, inputs / kernels::nvfp4_block}},
-          {"_global_scale", DType::f32, {1}}};
+          {is_of_modelopt ? "_scale_2" : "_global_scale", DType::f32, {1}}};
 }
 
 std::string why_not_mxfp4(const Parameter& parameter) {

@@ -53,6 +53,7 @@ struct Packing {
     compressed_words,  ///< integers: as words of compressed-tensors' "pack-quantized"
     compressed_bytes,  ///< integers: a byte each, "int-quantized"
     bitsandbytes,      ///< integers: a byte each, whose scales are 127 times as large
+    modelopt,          ///< nvfp4: a factor that scales are multiplied by, not divided
   };
   Kind kind = Kind::dense;
   bool in_files = false;  ///< the model's files have it packed like this

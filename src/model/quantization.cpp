@@ -156,7 +156,7 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
   if (method == "modelopt") return read_modelopt(reader, "ignore");
   reader.fail(fmt::format("quant_method \"{}\"", core::one_line(method)),
               "\"gptq\", \"awq\", \"bitsandbytes\", \"compressed-tensors\", \"mxfp4\", \"fp8\" "
-              "and \"modelopt\" (FP8) are read",
+              "and \"modelopt\" (FP8, NVFP4) are read",
               "Choose such a model, or the original one with adapter.name = \"qlora\".");
 }
 

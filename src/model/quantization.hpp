@@ -24,8 +24,8 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
                                const core::Json& quantize_config,
                                const std::string& quantize_where);
 
-/// What NVIDIA's ModelOpt says in hf_quant_config.json, whose path `where` is: FP8 is read, NVFP4,
-/// W4A16_AWQ and others are not. A cache of keys and values alone may be quantised: dense.
+/// What NVIDIA's ModelOpt says in hf_quant_config.json, whose path `where` is: FP8 and NVFP4 are
+/// read, W4A16_AWQ and others are not. A cache of keys and values alone may be quantised: dense.
 /// Throws: ErrorKind::input.
 Quantization read_modelopt(const core::Json& config, const std::string& where);
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/text.hpp"
+#include "kernels/row_codes.hpp"
 #include "model/fp8.hpp"
 
 namespace finetune::model {
@@ -73,12 +74,23 @@ Packing read_compressed_fp8(const SettingsReader& weights) {
 Quantization read_modelopt(const SettingsReader& reader, const char* excluded) {
   const std::string algorithm = reader.text("quant_algo", "");
   if (algorithm.empty()) return {};
-  if (algorithm != "FP8")
+  const bool is_nvfp4 = algorithm == "NVFP4" || algorithm == "W4A16_NVFP4";
+  if (algorithm != "FP8" && !is_nvfp4)
     reader.fail(fmt::format("the weights were quantised to {} by NVIDIA's ModelOpt",
                             core::one_line(algorithm)),
-                "of ModelOpt's models those in FP8 are read", other_model);
+                "of ModelOpt's models those in FP8 and NVFP4 are read", other_model);
   Quantization result;
   result.packing = packing_of(0);
+  if (is_nvfp4) {
+    const std::int64_t group = reader.integer("group_size", kernels::nvfp4_block);
+    if (group != kernels::nvfp4_block)
+      reader.fail(fmt::format("group_size {}", group),
+                  fmt::format("NVFP4 has {}", kernels::nvfp4_block), other_model);
+    result.packing = {.kind = Packing::Kind::nvfp4,
+                      .in_files = true,
+                      .nests = false,
+                      .writer = Packing::Writer::modelopt};
+  }
   for (const std::string& name : reader.texts(excluded))
     result.not_converted_patterns.push_back(
         pattern_of_wildcards(name, fmt::format("{}: {}", reader.where(), excluded)));

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -160,20 +161,27 @@ void read_zeros_of_rows(const weights::ModelFiles& files, const model::Parameter
   if (is_one) std::ranges::fill(target, target.front());
 }
 
+/// As scales are divided by it.
+void read_nvfp4_factor(const weights::ModelFiles& files, const model::Parameter& row,
+                       const std::string& name, std::span<std::byte> target) {
+  const bool multiplies = row.packing.writer == Packing::Writer::modelopt;
+  float factor = 0;
+  read_finite(files, name, {"", DType::f32, files.entry(name).shape}, 0,
+              std::as_writable_bytes(std::span(&factor, 1)));
+  const float divisor = multiplies ? 1.0f / factor : factor;
+  if (!(factor > 0) || !std::isfinite(divisor))
+    refuse_rows(files, name, fmt::format("is {}", factor),
+                fmt::format("all scales are {} it", multiplies ? "multiplied by" : "divided by"));
+  std::memcpy(target.data(), &divisor, sizeof divisor);
+}
+
 void read_nvfp4_plane(const weights::ModelFiles& files, const model::Parameter& row, int i,
                       std::int64_t first, std::span<std::byte> target) {
   namespace at_plane = model::nvfp4_plane;
   const model::Plane plane = model::planes(row, DType::f32).at(static_cast<std::size_t>(i));
   const std::string name = row.name + plane.suffix;
   if (i == at_plane::codes) return read_bytes(files, name, plane.shape, DType::u8, first, target);
-  if (i == at_plane::factor) {
-    read_finite(files, name, plane, first, target);
-    float factor = 0;
-    std::memcpy(&factor, target.data(), sizeof factor);
-    if (!(factor > 0))
-      refuse_rows(files, name, fmt::format("is {}", factor), "all scales are divided by it");
-    return;
-  }
+  if (i == at_plane::factor) return read_nvfp4_factor(files, row, name, target);
   read_bytes(files, name, plane.shape, DType::f8_e4m3, first, target);
   constexpr auto sign = std::byte{0x80}, nan = std::byte{0x7F};
   const auto found =
@@ -201,6 +209,8 @@ void add_expected_nvfp4(const model::Parameter& row,
                         std::vector<weights::ExpectedTensor>& expected) {
   for (const model::Plane& plane : model::planes(row, DType::f32))
     expected.push_back({row.name + plane.suffix, plane.shape});
+  // ModelOpt's factor is a number, not a list of one.
+  if (row.packing.writer == Packing::Writer::modelopt) expected.back().shape = {};
 }
 
 void add_expected_integers(const weights::ModelFiles& files, const model::Parameter& row,

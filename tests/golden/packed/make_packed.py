@@ -103,23 +103,39 @@ def bitsandbytes_8(module, weight, tensors):
     return codes * scb.unsqueeze(1) * 7.874015718698502e-3
 
 
-def nvfp4(module, weight, tensors):
+def floats_of_4_bits(weight):
+    """-> numbers before scales [out, groups, 16], scales [out, groups] in 8 bits, what they are divided by, codes in bytes."""
     x = grouped(weight, 16)
     divisor = (448 * 6 / weight.abs().max()).reshape(1)
     scale = (x.abs().amax(-1) * divisor / 6).to(torch.float8_e4m3fn)
-    of_scale = scale.float() / divisor
-    scaled = x / of_scale.clamp_min(1e-12).unsqueeze(-1)
+    scaled = x / (scale.float() / divisor).clamp_min(1e-12).unsqueeze(-1)
     code = (scaled.abs().unsqueeze(-1) - LEVELS).abs().argmin(-1)
     values = LEVELS[code] * torch.where(scaled < 0, -1.0, 1.0)
     code = (code + 8 * (scaled < 0)).flatten(1).to(torch.uint8)
-    packed = {"weight_packed": code[:, 0::2] | code[:, 1::2] << 4, "weight_scale": scale, "weight_global_scale": divisor}
-    expected = (values * of_scale.unsqueeze(-1)).flatten(1)
+    return values, scale, divisor, code[:, 0::2] | code[:, 1::2] << 4
+
+
+def nvfp4(module, weight, tensors):
+    values, scale, divisor, codes = floats_of_4_bits(weight)
+    packed = {"weight_packed": codes, "weight_scale": scale, "weight_global_scale": divisor}
+    expected = (values * (scale.float() / divisor).unsqueeze(-1)).flatten(1)
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(
         num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True))
     back = BaseCompressor.get_value_from_registry("nvfp4-pack-quantized").decompress(dict(packed), scheme)["weight"]
     assert torch.equal(back.bfloat16(), expected.bfloat16()), module
     tensors |= {f"{module}.{k}": v.contiguous() for k, v in packed.items()}
     return expected
+
+
+def modelopt(module, weight, tensors):
+    """Scales are multiplied by a factor there; here they are divided by one over it."""
+    values, scale, divisor, codes = floats_of_4_bits(weight)
+    factor = (1 / divisor).reshape(())
+    tensors |= {f"{module}.weight": codes, f"{module}.weight_scale": scale, f"{module}.weight_scale_2": factor,
+                f"{module}.input_scale": torch.tensor(0.5)}
+    expected = values * (scale.float() / (1 / factor)).unsqueeze(-1)
+    assert torch.allclose(expected, values * (scale.float() * factor).unsqueeze(-1), rtol=3e-7, atol=0), module
+    return expected.flatten(1)
 
 
 def config_of(form, **weights):
@@ -149,6 +165,7 @@ FORMATS = {
         "bnb_4bit_quant_storage": "uint8"}),
     "nvfp4": (nvfp4, config_of("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16,
                                symmetric=True)),
+    "modelopt": (modelopt, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}),
 }
 
 

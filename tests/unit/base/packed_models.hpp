@@ -19,9 +19,9 @@
 namespace finetune::tests {
 
 inline const std::vector<std::string>& packed_names() {
-  static const std::vector<std::string> names = {"awq",           "gptq_8",         "words_4",
-                                                 "words_4_zeros", "words_8",        "bytes_8",
-                                                 "bytes_8_zeros", "bitsandbytes_8", "nvfp4"};
+  static const std::vector<std::string> names = {
+      "awq",     "gptq_8",        "words_4",        "words_4_zeros", "words_8",
+      "bytes_8", "bytes_8_zeros", "bitsandbytes_8", "nvfp4",         "modelopt"};
   return names;
 }
 

@@ -119,9 +119,13 @@ TEST(QuantizationInFp8, IsReadAsModelOptWritesIt) {
   EXPECT_TRUE(
       read_modelopt({{"quantization", {{"kv_cache_quant_algo", "FP8"}}}}, "x").packing.is_dense());
   const std::string message = refusal([&] {
-    (void)read_modelopt({{"quantization", {{"quant_algo", "NVFP4"}}}}, "hf_quant_config.json");
+    (void)read_modelopt({{"quantization", {{"quant_algo", "W4A16_AWQ"}}}}, "hf_quant_config.json");
   });
-  EXPECT_NE(message.find("quantised to NVFP4 by NVIDIA's ModelOpt"), std::string::npos) << message;
+  EXPECT_NE(message.find("quantised to W4A16_AWQ by NVIDIA's ModelOpt"), std::string::npos)
+      << message;
+  const Json in_4_bits = {{"quantization", {{"quant_algo", "NVFP4"}, {"group_size", 16}}}};
+  EXPECT_EQ(read_modelopt(in_4_bits, "x").packing.kind, Packing::Kind::nvfp4);
+  EXPECT_EQ(read_modelopt(in_4_bits, "x").packing.writer, Packing::Writer::modelopt);
 }
 
 /// As OpenAI writes it.
