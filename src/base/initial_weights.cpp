@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/detail/agree_over_parts.hpp"
+#include "base/detail/transposed_files.hpp"
 #include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
-#include "base/transposed_files.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
 #include "shard/started.hpp"

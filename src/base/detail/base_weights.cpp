@@ -5,11 +5,11 @@
 
 #include <memory>
 
+#include "base/detail/transposed_files.hpp"
 #include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
-#include "base/transposed_files.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 

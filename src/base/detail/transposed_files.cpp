@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/transposed_files.hpp"
+#include "base/detail/transposed_files.hpp"
 
 #include <algorithm>
 
