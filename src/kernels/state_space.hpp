@@ -12,8 +12,10 @@
 
 namespace finetune::kernels {
 
-/// Tokens whose states a thread has at the same time in its backward pass.
+/// Before every so-many-th token a thread keeps the state for its backward pass.
 inline constexpr std::int64_t state_chunk = 64;
+/// Tokens whose states it has at the same time: they are to stay in a core's own cache.
+inline constexpr std::int64_t state_tokens = 16;
 
 /// Heads of the same sizes. A token's row of inputs has gates [H K], values [H K], what writes
 /// [G S], what reads [G S] and steps [H]. Each group of R neighbouring heads shares what writes and
@@ -98,10 +100,10 @@ inline std::int64_t num_pieces(std::span<const MemoryRun> runs) {
 }
 
 /// fp32 numbers that a thread has in its backward pass over samples of `length`: states before
-/// every chunk, and after every token of one.
+/// every chunk, and on the way through one.
 inline std::int64_t state_space_scratch(const StateShape& shape, std::int64_t length) {
   const std::int64_t chunks = (length + state_chunk - 1) / state_chunk;
-  return (chunks + state_chunk + 1) * shape.turned_matrix() +
+  return (chunks + state_chunk / state_tokens + state_tokens + 1) * shape.turned_matrix() +
          state_chunk * (shape.padded_head() + 2 * shape.padded_state() + 2) +
          3 * shape.padded_head() + 16 * shape.head_size;
 }

@@ -3,6 +3,7 @@
 // all threads. A head keeps its state before every chunk on the way through a sample; back through
 // a chunk, that of the tokens between is computed once more.
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "kernels/detail/host_threads.hpp"
@@ -60,27 +61,6 @@ void norms_back(const StateSpaceBackward<T>& args) {
   });
 }
 
-/// state: [K, padded S], the other way round than on the way forward, where every channel that
-/// reads is a sum; here every channel of the two others is one. next = fade state + (step value)
-/// writes^T.
-struct ToNext {
-  const float* writes;
-  const float* value;
-  float fade, step;
-
-  void operator()(const float* state, float* next, int64_t head_size, int64_t stride) const {
-    for (int64_t k = 0; k < head_size; ++k) {
-      const float* row = state + k * stride;
-      float* out = next + k * stride;
-      const float put = step * value[k], stays = fade;
-      const float* of_key = writes;
-#pragma GCC ivdep
-      for (int64_t s = 0; s < stride; ++s)
-        out[s] = stays * row[s] + put * of_key[s];
-    }
-  }
-};
-
 template <class T>
 class BackwardHead : StateHead<T> {
   using Base = StateHead<T>;
@@ -97,7 +77,8 @@ class BackwardHead : StateHead<T> {
         stride_(shape_.padded_state()),
         matrix_(shape_.turned_matrix()),
         before_(work.take((length + state_chunk - 1) / state_chunk * matrix_)),
-        states_(work.take(state_chunk * matrix_)),
+        marks_(work.take(state_chunk / state_tokens * matrix_)),
+        states_(work.take(state_tokens * matrix_)),
         d_state_(work.take(matrix_)),
         keys_(work.take(state_chunk * 2 * stride_)),
         d_read_(work.take(padded_)),
@@ -115,11 +96,10 @@ class BackwardHead : StateHead<T> {
     for (int64_t chunk = (run.count - 1) / state_chunk; chunk >= 0; --chunk) {
       const int64_t begin = chunk * state_chunk, count = std::min(state_chunk, run.count - begin);
       load_all(run.first + begin, count);
-      std::copy_n(before_ + chunk * matrix_, matrix_, states_);
-      for (int64_t t = 0; t + 1 < count; ++t)
-        to_next(t)(states_ + t * matrix_, states_ + (t + 1) * matrix_, shape_.head_size, stride_);
-      for (int64_t t = count - 1; t >= 0; --t)
-        token_back(run.first + begin, t);
+      mark_states(before_ + chunk * matrix_, count);
+      for (int64_t part = (count - 1) / state_tokens * state_tokens; part >= 0;
+           part -= state_tokens)
+        part_back(run.first + begin, part, std::min(state_tokens, count - part));
     }
     d_numbers[head_] = d_decay_;
     d_numbers[shape_.num_heads() + head_] = d_step_bias_;
@@ -152,6 +132,26 @@ class BackwardHead : StateHead<T> {
     }
   }
 
+  /// The states before some of the loaded tokens, state_tokens apart, by that before the first.
+  void mark_states(const float* before, int64_t count) {
+    std::copy_n(before, matrix_, marks_);
+    for (int64_t t = 0; t + state_tokens < count; t += state_tokens) {
+      float* next = marks_ + (t / state_tokens + 1) * matrix_;
+      std::copy_n(next - matrix_, matrix_, next);
+      for (int64_t i = 0; i < state_tokens; ++i)
+        to_next(t + i)(next, next, shape_.head_size, stride_);
+    }
+  }
+
+  void part_back(int64_t first, int64_t begin, int64_t count) {
+    std::copy_n(marks_ + begin / state_tokens * matrix_, matrix_, states_);
+    for (int64_t i = 0; i + 1 < count; ++i)
+      to_next(begin + i)(states_ + i * matrix_, states_ + (i + 1) * matrix_, shape_.head_size,
+                         stride_);
+    for (int64_t i = count - 1; i >= 0; --i)
+      token_back(first, begin + i);
+  }
+
   void token_back(int64_t first, int64_t t) {
     std::copy_n(this->outputs(first + t), shape_.head_size, d_read_);
     std::fill(put_lanes_, put_lanes_ + shape_.head_size * vector_lanes, 0.0f);
@@ -173,38 +173,36 @@ class BackwardHead : StateHead<T> {
 
   /// Of channels [s, s + vector_lanes) that write and that read.
   void columns_back(int64_t first, int64_t t, int64_t s, float* fade_lanes) {
-    constexpr int64_t width = vector_lanes;
-    float writes[width], reads[width], of_writes[width] = {}, of_reads[width] = {},
-                                       of_fade[width] = {};
-    std::copy_n(this->writes(t) + s, width, writes);
-    std::copy_n(this->writes(t) + stride_ + s, width, reads);
+    Lanes writes, reads, of_writes = {}, of_reads = {}, of_fade = {};
+    load_lanes(writes, this->writes(t) + s);
+    load_lanes(reads, this->writes(t) + stride_ + s);
     const float* value = Base::value_ + t * padded_;
-    const float* d_read = d_read_;
     const float fade = Base::fade_[t], step = Base::step_[t];
     for (int64_t k = 0; k < shape_.head_size; ++k) {
       float* d = d_state_ + k * stride_ + s;
-      const float* old = states_ + t * matrix_ + k * stride_ + s;
-      float* lanes = put_lanes_ + k * width;
-      const float put = step * value[k], d_out = d_read[k];
-#pragma GCC ivdep
-      for (int64_t lane = 0; lane < width; ++lane) {
-        const float now = d[lane] + reads[lane] * d_out;
-        const float after = fade * old[lane] + put * writes[lane];
-        of_writes[lane] += put * now;
-        of_reads[lane] += d_out * after;
-        of_fade[lane] += now * old[lane];
-        lanes[lane] += now * writes[lane];
-        d[lane] = fade * now;
-      }
+      float* lanes = put_lanes_ + k * vector_lanes;
+      Lanes now, old, of_put;
+      load_lanes(now, d);
+      load_lanes(old, states_ + t % state_tokens * matrix_ + k * stride_ + s);
+      load_lanes(of_put, lanes);
+      const float put = step * value[k], d_out = d_read_[k];
+      now += reads * d_out;
+      of_writes += put * now;
+      of_reads += d_out * (fade * old + put * writes);
+      of_fade += now * old;
+      of_put += now * writes;
+      now *= fade;
+      std::memcpy(lanes, &of_put, sizeof of_put);
+      std::memcpy(d, &now, sizeof now);
     }
     float* d_writes = d_keys_ + (first + t) * 2 * shape_.keys() + s;
     float* d_reads = d_writes + shape_.keys();
-    const int64_t count = std::min(width, shape_.state_size - s);
+    const int64_t count = std::min(vector_lanes, shape_.state_size - s);
     for (int64_t lane = 0; lane < count; ++lane) {
       d_writes[lane] = adds_ ? d_writes[lane] + of_writes[lane] : of_writes[lane];
       d_reads[lane] = adds_ ? d_reads[lane] + of_reads[lane] : of_reads[lane];
     }
-    for (int64_t lane = 0; lane < width; ++lane)
+    for (int64_t lane = 0; lane < vector_lanes; ++lane)
       fade_lanes[lane] += of_fade[lane];
   }
 
@@ -231,7 +229,8 @@ class BackwardHead : StateHead<T> {
   int64_t stride_;  ///< padded S
   int64_t matrix_;
   float* before_;  ///< [chunks, K, padded S]
-  float* states_;  ///< [tokens, K, padded S]: before each
+  float* marks_;   ///< [tokens / state_tokens, K, padded S]
+  float* states_;  ///< [state_tokens, K, padded S]: before each
   float* d_state_;
   float* keys_;  ///< [tokens, 2, padded S]
   float* d_read_;

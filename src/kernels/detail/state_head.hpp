@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "kernels/detail/arithmetic.hpp"
@@ -219,6 +220,33 @@ class StateHead {
       out[k] = read_[k] + skip * value[k];
   }
 };
+
+/// state: [K, padded S], the other way round than on the way forward, where every channel that
+/// reads is a sum; here every channel of the two others is one. next = fade state + (step value)
+/// writes^T.
+struct ToNext {
+  const float* writes;
+  const float* value;
+  float fade, step;
+
+  void operator()(const float* state, float* next, int64_t head_size, int64_t stride) const {
+    for (int64_t k = 0; k < head_size; ++k) {
+      const float* row = state + k * stride;
+      float* out = next + k * stride;
+      const float put = step * value[k], stays = fade;
+      const float* of_key = writes;
+#pragma GCC ivdep
+      for (int64_t s = 0; s < stride; ++s)
+        out[s] = stays * row[s] + put * of_key[s];
+    }
+  }
+};
+
+using Lanes [[gnu::vector_size(vector_lanes * sizeof(float))]] = float;
+
+inline void load_lanes(Lanes& lanes, const float* from) {
+  std::memcpy(&lanes, from, sizeof lanes);
+}
 
 /// 1 / rms of `size` numbers.
 inline float scale_of(const float* x, int64_t size, float eps) {
