@@ -42,7 +42,7 @@ struct StateShape {
   /// Values of a row of a state: whole vectors of the processor.
   std::int64_t padded_head() const { return (head_size + 15) / 16 * 16; }
   std::int64_t matrix() const { return state_size * padded_head(); }
-  /// Of the backward pass [K, padded S].
+  /// Of the backward pass: padded S times K.
   std::int64_t padded_state() const { return (state_size + 15) / 16 * 16; }
   std::int64_t turned_matrix() const { return head_size * padded_state(); }
   /// fp32 numbers that a text is remembered by: the last taps - 1 rows of channels, and a matrix

@@ -179,11 +179,12 @@ class BackwardHead : StateHead<T> {
     const float* value = Base::value_ + t * padded_;
     const float fade = Base::fade_[t], step = Base::step_[t];
     for (int64_t k = 0; k < shape_.head_size; ++k) {
-      float* d = d_state_ + k * stride_ + s;
+      const int64_t at = s * shape_.head_size + k * vector_lanes;
+      float* d = d_state_ + at;
       float* lanes = put_lanes_ + k * vector_lanes;
       Lanes now, old, of_put;
       load_lanes(now, d);
-      load_lanes(old, states_ + t % state_tokens * matrix_ + k * stride_ + s);
+      load_lanes(old, states_ + t % state_tokens * matrix_ + at);
       load_lanes(of_put, lanes);
       const float put = step * value[k], d_out = d_read_[k];
       now += reads * d_out;
@@ -228,9 +229,9 @@ class BackwardHead : StateHead<T> {
   bool adds_;
   int64_t stride_;  ///< padded S
   int64_t matrix_;
-  float* before_;  ///< [chunks, K, padded S]
-  float* marks_;   ///< [tokens / state_tokens, K, padded S]
-  float* states_;  ///< [state_tokens, K, padded S]: before each
+  float* before_;  ///< [chunks], states as ToNext has them
+  float* marks_;   ///< [tokens / state_tokens]
+  float* states_;  ///< [state_tokens]: before each
   float* d_state_;
   float* keys_;  ///< [tokens, 2, padded S]
   float* d_read_;
