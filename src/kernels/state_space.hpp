@@ -12,8 +12,10 @@
 
 namespace finetune::kernels {
 
-/// Tokens whose states a thread has at the same time in its backward pass.
+/// Before every so-many-th token a thread keeps the state for its backward pass.
 inline constexpr std::int64_t state_chunk = 64;
+/// Tokens whose states it has at the same time: they are to stay in a core's own cache.
+inline constexpr std::int64_t state_tokens = 16;
 
 /// Heads of the same sizes. A token's row of inputs has gates [H K], values [H K], what writes
 /// [G S], what reads [G S] and steps [H]. Each group of R neighbouring heads shares what writes and
@@ -40,6 +42,9 @@ struct StateShape {
   /// Values of a row of a state: whole vectors of the processor.
   std::int64_t padded_head() const { return (head_size + 15) / 16 * 16; }
   std::int64_t matrix() const { return state_size * padded_head(); }
+  /// Of the backward pass: padded S times K.
+  std::int64_t padded_state() const { return (state_size + 15) / 16 * 16; }
+  std::int64_t turned_matrix() const { return head_size * padded_state(); }
   /// fp32 numbers that a text is remembered by: the last taps - 1 rows of channels, and a matrix
   /// [S, padded K] a head.
   std::int64_t memory_size() const { return (taps - 1) * channels() + num_heads() * matrix(); }
@@ -95,11 +100,12 @@ inline std::int64_t num_pieces(std::span<const MemoryRun> runs) {
 }
 
 /// fp32 numbers that a thread has in its backward pass over samples of `length`: states before
-/// every chunk, and after every token of one.
+/// every chunk, and on the way through one.
 inline std::int64_t state_space_scratch(const StateShape& shape, std::int64_t length) {
   const std::int64_t chunks = (length + state_chunk - 1) / state_chunk;
-  return (chunks + state_chunk + 3) * shape.matrix() + state_chunk * (2 * shape.padded_head() + 4) +
-         4 * shape.padded_head();
+  return (chunks + state_chunk / state_tokens + state_tokens + 1) * shape.turned_matrix() +
+         state_chunk * (shape.padded_head() + 2 * shape.padded_state() + 2) +
+         3 * shape.padded_head() + 16 * shape.head_size;
 }
 
 /// Outputs and gradients do not depend on threads. Rows that are of no run are left alone; there

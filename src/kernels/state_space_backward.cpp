@@ -3,6 +3,7 @@
 // all threads. A head keeps its state before every chunk on the way through a sample; back through
 // a chunk, that of the tokens between is computed once more.
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "kernels/detail/host_threads.hpp"
@@ -73,31 +74,32 @@ class BackwardHead : StateHead<T> {
         back_(args),
         d_keys_(d_keys + Base::group_ * shape_.state_size),
         adds_(adds),
-        before_(work.take((length + state_chunk - 1) / state_chunk * shape_.matrix())),
-        state_(work.take(shape_.matrix())),
-        d_state_(work.take(shape_.matrix())),
-        after_(work.take((state_chunk + 1) * shape_.matrix())),
+        stride_(shape_.padded_state()),
+        matrix_(shape_.turned_matrix()),
+        before_(work.take((length + state_chunk - 1) / state_chunk * matrix_)),
+        marks_(work.take(state_chunk / state_tokens * matrix_)),
+        states_(work.take(state_tokens * matrix_)),
+        d_state_(work.take(matrix_)),
+        keys_(work.take(state_chunk * 2 * stride_)),
         d_read_(work.take(padded_)),
         d_put_(work.take(padded_)),
-        fade_lanes_(work.take(padded_)) {
-    std::fill(d_read_, d_read_ + padded_, 0.0f);
+        put_lanes_(work.take(shape_.head_size * vector_lanes)) {
+    for (float* padded : {d_read_, d_put_})
+      std::fill(padded, padded + padded_, 0.0f);
+    std::fill(keys_, keys_ + state_chunk * 2 * stride_, 0.0f);
   }
 
   void go_back(const MemoryRun& run, float* d_numbers) {
     d_decay_ = d_step_bias_ = d_skip_ = 0.0f;
     keep_states(run);
-    std::fill(d_state_, d_state_ + shape_.matrix(), 0.0f);
+    std::fill(d_state_, d_state_ + matrix_, 0.0f);
     for (int64_t chunk = (run.count - 1) / state_chunk; chunk >= 0; --chunk) {
       const int64_t begin = chunk * state_chunk, count = std::min(state_chunk, run.count - begin);
-      this->load(run.first + begin, count);
-      std::copy_n(before_ + chunk * shape_.matrix(), shape_.matrix(), after_);
-      for (int64_t t = 0; t < count; ++t) {
-        float* next = after_ + (t + 1) * shape_.matrix();
-        std::copy_n(after_ + t * shape_.matrix(), shape_.matrix(), next);
-        advance(next, padded_, shape_.state_size, this->token(run.first + begin, t), Base::read_);
-      }
-      for (int64_t t = count - 1; t >= 0; --t)
-        token_back(run.first + begin, t);
+      load_all(run.first + begin, count);
+      mark_states(before_ + chunk * matrix_, count);
+      for (int64_t part = (count - 1) / state_tokens * state_tokens; part >= 0;
+           part -= state_tokens)
+        part_back(run.first + begin, part, std::min(state_tokens, count - part));
     }
     d_numbers[head_] = d_decay_;
     d_numbers[shape_.num_heads() + head_] = d_step_bias_;
@@ -105,54 +107,104 @@ class BackwardHead : StateHead<T> {
   }
 
  private:
+  /// And what writes and what reads, padded.
+  void load_all(int64_t first, int64_t count) {
+    this->load(first, count);
+    for (int64_t t = 0; t < count; ++t) {
+      const Token of = this->token(first, t);
+      std::copy_n(of.writes, shape_.state_size, writes(t));
+      std::copy_n(of.reads, shape_.state_size, writes(t) + stride_);
+    }
+  }
+  float* writes(int64_t t) const { return keys_ + t * 2 * stride_; }
+  ToNext to_next(int64_t t) const {
+    return {writes(t), Base::value_ + t * padded_, Base::fade_[t], Base::step_[t]};
+  }
+
   void keep_states(const MemoryRun& run) {
-    std::fill(state_, state_ + shape_.matrix(), 0.0f);
-    for (int64_t begin = 0; begin < run.count; begin += state_chunk) {
-      std::copy_n(state_, shape_.matrix(), before_ + begin / state_chunk * shape_.matrix());
-      const int64_t count = std::min(state_chunk, run.count - begin);
-      if (begin + count == run.count) return;
-      this->load(run.first + begin, count);
-      for (int64_t t = 0; t < count; ++t)
-        advance(state_, padded_, shape_.state_size, this->token(run.first + begin, t), Base::read_);
+    std::fill(before_, before_ + matrix_, 0.0f);
+    for (int64_t chunk = 0; (chunk + 1) * state_chunk < run.count; ++chunk) {
+      load_all(run.first + chunk * state_chunk, state_chunk);
+      float* next = before_ + (chunk + 1) * matrix_;
+      std::copy_n(before_ + chunk * matrix_, matrix_, next);
+      for (int64_t t = 0; t < state_chunk; ++t)
+        to_next(t)(next, next, shape_.head_size, stride_);
     }
   }
 
-  void token_back(int64_t first, int64_t t) {
-    const Token of = this->token(first, t);
-    const float* before = after_ + t * shape_.matrix();
-    const float* after = before + shape_.matrix();
-    float* d_writes = d_keys_ + (first + t) * 2 * shape_.keys();
-    float* d_reads = d_writes + shape_.keys();
-    std::copy_n(this->outputs(first + t), shape_.head_size, d_read_);
-    std::fill(d_put_, d_put_ + padded_, 0.0f);
-    std::fill(fade_lanes_, fade_lanes_ + padded_, 0.0f);
-    const float* d_read = d_read_;
-    float* d_put = d_put_;
-    float* fade_lanes = fade_lanes_;
-    const int64_t size = padded_;
-    for (int64_t s = 0; s < shape_.state_size; ++s) {
-      float* d = d_state_ + s * size;
-      const float* old = before + s * size;
-      const float writes = of.writes[s], reads = of.reads[s], fade = of.fade;
-#pragma GCC ivdep
-      for (int64_t k = 0; k < size; ++k) {
-        const float now = d[k] + reads * d_read[k];
-        d[k] = now;
-        d_put[k] += writes * now;
-        fade_lanes[k] += now * old[k];
-      }
-      const float of_writes = of.step * dot(d, of.value, size);
-      const float of_reads = dot(after + s * size, d_read, size);
-      d_writes[s] = adds_ ? d_writes[s] + of_writes : of_writes;
-      d_reads[s] = adds_ ? d_reads[s] + of_reads : of_reads;
-#pragma GCC ivdep
-      for (int64_t k = 0; k < size; ++k)
-        d[k] *= fade;
+  /// The states before some of the loaded tokens, state_tokens apart, by that before the first.
+  void mark_states(const float* before, int64_t count) {
+    std::copy_n(before, matrix_, marks_);
+    for (int64_t t = 0; t + state_tokens < count; t += state_tokens) {
+      float* next = marks_ + (t / state_tokens + 1) * matrix_;
+      std::copy_n(next - matrix_, matrix_, next);
+      for (int64_t i = 0; i < state_tokens; ++i)
+        to_next(t + i)(next, next, shape_.head_size, stride_);
     }
+  }
+
+  void part_back(int64_t first, int64_t begin, int64_t count) {
+    std::copy_n(marks_ + begin / state_tokens * matrix_, matrix_, states_);
+    for (int64_t i = 0; i + 1 < count; ++i)
+      to_next(begin + i)(states_ + i * matrix_, states_ + (i + 1) * matrix_, shape_.head_size,
+                         stride_);
+    for (int64_t i = count - 1; i >= 0; --i)
+      token_back(first, begin + i);
+  }
+
+  void token_back(int64_t first, int64_t t) {
+    std::copy_n(this->outputs(first + t), shape_.head_size, d_read_);
+    std::fill(put_lanes_, put_lanes_ + shape_.head_size * vector_lanes, 0.0f);
+    float fade_lanes[vector_lanes] = {};
+    for (int64_t s = 0; s < stride_; s += vector_lanes)
+      columns_back(first, t, s, fade_lanes);
     float d_fade = 0.0f;
-    for (int64_t k = 0; k < size; ++k)
-      d_fade += fade_lanes_[k];
-    numbers_back(first + t, of, d_fade);
+    for (int64_t lane = 0; lane < vector_lanes; ++lane)
+      d_fade += fade_lanes[lane];
+    for (int64_t k = 0; k < shape_.head_size; ++k) {
+      const float* lanes = put_lanes_ + k * vector_lanes;
+      float sum = 0.0f;
+      for (int64_t lane = 0; lane < vector_lanes; ++lane)
+        sum += lanes[lane];
+      d_put_[k] = sum;
+    }
+    numbers_back(first + t, this->token(first, t), d_fade);
+  }
+
+  /// Of channels [s, s + vector_lanes) that write and that read.
+  void columns_back(int64_t first, int64_t t, int64_t s, float* fade_lanes) {
+    Lanes writes, reads, of_writes = {}, of_reads = {}, of_fade = {};
+    load_lanes(writes, this->writes(t) + s);
+    load_lanes(reads, this->writes(t) + stride_ + s);
+    const float* value = Base::value_ + t * padded_;
+    const float fade = Base::fade_[t], step = Base::step_[t];
+    for (int64_t k = 0; k < shape_.head_size; ++k) {
+      const int64_t at = s * shape_.head_size + k * vector_lanes;
+      float* d = d_state_ + at;
+      float* lanes = put_lanes_ + k * vector_lanes;
+      Lanes now, old, of_put;
+      load_lanes(now, d);
+      load_lanes(old, states_ + t % state_tokens * matrix_ + at);
+      load_lanes(of_put, lanes);
+      const float put = step * value[k], d_out = d_read_[k];
+      now += reads * d_out;
+      of_writes += put * now;
+      of_reads += d_out * (fade * old + put * writes);
+      of_fade += now * old;
+      of_put += now * writes;
+      now *= fade;
+      std::memcpy(lanes, &of_put, sizeof of_put);
+      std::memcpy(d, &now, sizeof now);
+    }
+    float* d_writes = d_keys_ + (first + t) * 2 * shape_.keys() + s;
+    float* d_reads = d_writes + shape_.keys();
+    const int64_t count = std::min(vector_lanes, shape_.state_size - s);
+    for (int64_t lane = 0; lane < count; ++lane) {
+      d_writes[lane] = adds_ ? d_writes[lane] + of_writes[lane] : of_writes[lane];
+      d_reads[lane] = adds_ ? d_reads[lane] + of_reads[lane] : of_reads[lane];
+    }
+    for (int64_t lane = 0; lane < vector_lanes; ++lane)
+      fade_lanes[lane] += of_fade[lane];
   }
 
   void numbers_back(int64_t token, const Token& of, float d_fade) {
@@ -175,13 +227,16 @@ class BackwardHead : StateHead<T> {
   const StateSpaceBackward<T>& back_;
   float* d_keys_;
   bool adds_;
-  float* before_;  ///< [chunks, S, padded K]
-  float* state_;
+  int64_t stride_;  ///< padded S
+  int64_t matrix_;
+  float* before_;  ///< [chunks], states as ToNext has them
+  float* marks_;   ///< [tokens / state_tokens]
+  float* states_;  ///< [state_tokens]: before each
   float* d_state_;
-  float* after_;  ///< [1 + tokens, S, padded K]
+  float* keys_;  ///< [tokens, 2, padded S]
   float* d_read_;
   float* d_put_;
-  float* fade_lanes_;
+  float* put_lanes_;  ///< [K, lanes]
   float d_decay_ = 0, d_step_bias_ = 0, d_skip_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "kernels/detail/arithmetic.hpp"
@@ -217,6 +218,35 @@ class StateHead {
     const float* value = value_ + t * padded_;
     for (int64_t k = 0; k < shape_.head_size; ++k)
       out[k] = read_[k] + skip * value[k];
+  }
+};
+
+using Lanes [[gnu::vector_size(vector_lanes * sizeof(float))]] = float;
+
+inline void load_lanes(Lanes& lanes, const float* from) {
+  std::memcpy(&lanes, from, sizeof lanes);
+}
+
+/// A state on the way back: [padded S / lanes, K, lanes]. On the way forward every channel that
+/// reads is a sum over S; here every channel of the two others is one, and memory is passed in
+/// order. next = fade state + (step value) writes^T.
+struct ToNext {
+  const float* writes;  ///< [padded S]
+  const float* value;
+  float fade, step;
+
+  void operator()(const float* state, float* next, int64_t head_size, int64_t padded_state) const {
+    for (int64_t s = 0; s < padded_state; s += vector_lanes) {
+      Lanes of_key;
+      load_lanes(of_key, writes + s);
+      for (int64_t k = 0; k < head_size; ++k) {
+        const int64_t at = s * head_size + k * vector_lanes;
+        Lanes row;
+        load_lanes(row, state + at);
+        row = fade * row + (step * value[k]) * of_key;
+        std::memcpy(next + at, &row, sizeof row);
+      }
+    }
   }
 };
 
