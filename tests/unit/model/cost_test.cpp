@@ -14,6 +14,7 @@
 #include "adapters/ia3/cost.hpp"
 #include "adapters/ia3/math.hpp"
 #include "adapters/lora/cost.hpp"
+#include "adapters/lora/expert_matrices.hpp"
 #include "adapters/lora/math.hpp"
 #include "model/block.hpp"
 #include "model/layout.hpp"
@@ -35,6 +36,8 @@ struct Case {
   Experts experts = {};
   std::int64_t rank = 0;  ///< of low-rank parts on top of frozen matrices; 0: all is trained
   bool has_magnitudes = false;
+  bool has_starts = false;
+  bool adapts_experts = false;
   bool has_factors = false;  ///< of the outputs of keys and values, of the inputs of two others
   bool are_mixed = false;
   Recompute recompute = Recompute::nothing;
@@ -127,6 +130,33 @@ void adapt(ParameterTable& table, const Case& of) {
       if (of.has_magnitudes) part.parts.push_back(add({outputs}));
       table.rows[static_cast<std::size_t>(rows.first + i)].adapted = part;
     }
+    if (!of.has_starts) continue;
+    for (int i = 0; i < rows.num; ++i) {
+      auto& own = table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts;
+      own.push_back(-1);
+      const int start = add({of.rank, table.row(rows.first).shape[1]});
+      table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts.push_back(start);
+    }
+    for (int i = 0; i < rows.num; ++i) {
+      const int start = add({table.row(rows.first + i).shape[0], of.rank});
+      table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts.push_back(start);
+    }
+  }
+}
+
+/// The experts' matrices have their low-rank parts together.
+void adapt_experts(ParameterTable& table, std::int64_t rank) {
+  for (Parameter& row : table.rows)
+    row.trainable = false;
+  adapters::lora::Settings settings;
+  settings.r = rank;
+  adapters::lora::add_to_experts(
+      adapters::lora::named_experts({"experts.gate_up_proj", "experts.down_proj"}, "", table),
+      adapters::lora::LowRankSizes(settings, ""), table);
+  for (Parameter& row : table.rows) {
+    if (row.adapted.together.num == 0) continue;
+    row.adapted.cost = &adapters::lora::cost();
+    row.adapted.math = &adapters::lora::math();
   }
 }
 
@@ -137,7 +167,8 @@ ParameterTable table_of(const Case& of) {
     names.fused_down = "experts.down_proj";
   }
   ParameterTable table = lay_out(architecture(of), names);
-  if (of.rank > 0) adapt(table, of);
+  if (of.rank > 0 && !of.adapts_experts) adapt(table, of);
+  if (of.adapts_experts) adapt_experts(table, of.rank);
   if (of.has_factors) scale(table, of.are_mixed);
   return table;
 }
@@ -289,7 +320,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "factors", .has_factors = true},
         Case{.name = "factors_mixed", .has_factors = true, .are_mixed = true},
         Case{.name = "factors_recomputed", .has_factors = true, .recompute = Recompute::cheap},
-        Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
+        Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true},
+        Case{.name = "starts", .rank = 4, .has_starts = true},
+        Case{.name = "experts_low_rank",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48},
+             .rank = 4,
+             .adapts_experts = true},
+        Case{.name = "biased_experts_low_rank_bf16",
+             .layer = {.has_experts = true},
+             .experts = biased_experts,
+             .rank = 4,
+             .adapts_experts = true,
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace
