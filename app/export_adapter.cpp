@@ -128,8 +128,6 @@ struct StoredTensor {
   Way way = Way::same;
   std::vector<std::int64_t> stored_shape = {};  ///< of what is not the same there
 };
-///< what it is doubled from (read_doubled); else empty
-};
 
 /// The tensors of PEFT's file, by name.
 std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob& job,
