@@ -19,6 +19,7 @@
 #include "core/text.hpp"
 #include "export.hpp"
 #include "export_frozen.hpp"
+#include "kept_starts.hpp"
 #include "model/device.hpp"
 #include "model/names.hpp"
 #include "model_card.hpp"
@@ -120,20 +121,41 @@ void tell_merged(const base::MergeReport& report, base::MergeInto into) {
 
 /// Where a tensor of PEFT's file lies in the checkpoint.
 struct StoredTensor {
+  enum class Way { same, doubled, transposed };
   std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t first = 0;  ///< element
+  std::vector<std::int64_t> shape;  ///< in PEFT's file
+  std::int64_t first = 0;           ///< element
+  Way way = Way::same;
+  std::vector<std::int64_t> stored_shape = {};  ///< of what is not the same there
 };
 
 /// The tensors of PEFT's file, by name.
 std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob& job,
                                                                 const core::Json& config) {
   const std::string prefix = model::peft_prefix;
+  constexpr const char* of_embedding = ".embed_tokens.lora_embedding_";
+  const bool keeps_ties = config.value("ensure_weight_tying", false);
+  const bool doubles = keeps_starts(job.found.state.adapter->config);
   const auto token_rows =
       weights::read_peft_config(config, state_path(job).string(), job.registry.adapters).token_rows;
   std::map<std::string, StoredTensor, std::less<>> stored;
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
-    if (tensor.kind != train::kind_master) continue;
+    if (tensor.kind != train::kind_master || is_start(tensor.name)) continue;
+    if (doubles && !start_of(tensor.name).empty()) {
+      stored[tensor.name] = {tensor.name, doubled(tensor.name, tensor.shape), 0,
+                             StoredTensor::Way::doubled, tensor.shape};
+      continue;
+    }
+    if (keeps_ties && tensor.name.find(of_embedding) != std::string::npos) {
+      // The parts of the tied head, which are those of the embedding the other way round.
+      const bool is_a = tensor.name.ends_with("_A");
+      stored[prefix + (is_a ? "lm_head.lora_B.weight" : "lm_head.lora_A.weight")] = {
+          tensor.name,
+          {tensor.shape.at(1), tensor.shape.at(0)},
+          0,
+          StoredTensor::Way::transposed,
+          tensor.shape};
+    }
     const bool is_part = tensor.name.starts_with(prefix);
     const auto rows = token_rows.find(model::last_part(model::module_of(tensor.name)));
     if (!is_part && rows != token_rows.end()) {
@@ -161,12 +183,31 @@ void add_tokenizer(const ExportJob& job, std::map<std::string, std::string>& tex
       texts[name] = weights::read_text_in_folder(job.model_folder, name, largest_text_bytes);
 }
 
+/// Elements [first, ...) of a tensor of PEFT's file.
+void read_stored(const StoredTensor& tensor, std::int64_t first, std::span<float> piece,
+                 const ExportJob& job) {
+  using enum StoredTensor::Way;
+  const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> values) {
+    job.read_trained(name, begin, values);
+  };
+  if (tensor.way == same) return read(tensor.name, tensor.first + first, piece);
+  if (tensor.way == doubled)
+    return read_doubled(tensor.name, tensor.stored_shape, first, piece, read);
+  std::vector<float> all(static_cast<std::size_t>(core::num_elements(tensor.stored_shape)));
+  read(tensor.name, 0, all);
+  const std::int64_t rows = tensor.stored_shape.at(0), columns = tensor.stored_shape.at(1);
+  for (std::int64_t i = 0; i < std::ssize(piece); ++i)
+    piece[static_cast<std::size_t>(i)] =
+        all[static_cast<std::size_t>((first + i) % rows * columns + (first + i) / rows)];
+}
+
 }  // namespace
 
 void export_adapter(const ExportJob& job) {
   settings_of(job);  // refuses what is none
   const std::string base = base_model_name(config_of(job.model_folder), job.model_folder);
   core::Json config = job.found.state.adapter->config;
+  if (keeps_starts(config)) config = without_starts(config);
   config["base_model_name_or_path"] = base;
   weights::ExportPlan plan;
   plan.stem = "adapter_model";
@@ -187,8 +228,7 @@ void export_adapter(const ExportJob& job) {
     plan.tensors.push_back({name, dtype, tensor.shape});
   weights::export_folder(job.arguments.second, plan,
                          [&](std::string_view name, std::int64_t first, std::span<float> piece) {
-                           const StoredTensor& tensor = stored.find(name)->second;
-                           job.read_trained(tensor.name, tensor.first + first, piece);
+                           read_stored(stored.find(name)->second, first, piece, job);
                          },
                          {});
   tell_written(job, plan);

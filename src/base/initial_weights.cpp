@@ -15,6 +15,7 @@
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
+#include "base/starts.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
 #include "shard/started.hpp"
@@ -76,6 +77,7 @@ constexpr std::int64_t grain_values = 8192;
 float random_value(const model::Parameter& row, const core::RandomKey& key, std::uint64_t element,
                    double std) {
   if (row.init == model::Init::normal) return static_cast<float>(key.normal(element) * std);
+  if (row.init == model::Init::unit_normal) return static_cast<float>(key.normal(element));
   if (row.init == model::Init::decays) {
     constexpr double least = 0.01, most = 16;
     return static_cast<float>(std::log(least + (most - least) * key.uniform(element)));
@@ -124,9 +126,9 @@ WeightSource random_source(const model::Architecture& architecture,
   const double std = architecture.init_std;
   return {[&table, std, seed](int i, std::int64_t first, std::span<float> target) {
     const model::Parameter& row = table.row(i);
-    if (row.init != model::Init::normal && row.init != model::Init::fan_in &&
-        row.init != model::Init::decays) {
-      std::ranges::fill(target, row.init == model::Init::ones ? 1.0f : 0.0f);
+    using enum model::Init;
+    if (row.init == ones || row.init == zeros || row.init == row_norms) {
+      std::ranges::fill(target, row.init == ones ? 1.0f : 0.0f);
       return;
     }
     const core::RandomKey key(seed, core::RandomUse::weights, static_cast<std::uint64_t>(i));
@@ -232,6 +234,7 @@ void randomize(const model::Architecture& architecture, const model::ParameterTa
                std::uint64_t seed, shard::ModelShards& shards) {
   load_weights(random_source(architecture, table, seed), shards);
   set_magnitudes(shards);
+  set_starts(seed, shards);
 }
 
 }  // namespace finetune::base

@@ -89,13 +89,23 @@ void Merge::make(int index) {
   if (is_quantised_here) note_quantisation(row);
 }
 
+at::Tensor Merge::part_of(const model::Parameter& row, std::size_t i) {
+  const int index = row.adapted.parts.at(i);
+  const bool is_shared = row.adapted.together.num > 0;
+  if (stage_of_parts_ != row.stage) parts_together_.clear();
+  stage_of_parts_ = row.stage;
+  if (const auto found = parts_together_.find(index); found != parts_together_.end())
+    return found->second;
+  const model::Parameter& part = table_.row(index);
+  at::Tensor values = at::empty(part.shape, at::kFloat);
+  trained_(part, 0, {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
+  values = values.to(device_);
+  if (is_shared) parts_together_[index] = values;
+  return values;
+}
+
 void Merge::add_adapter(const model::Parameter& row) {
-  const auto trained = [&](std::size_t i) {
-    const model::Parameter& part = table_.row(row.adapted.parts.at(i));
-    at::Tensor values = at::empty(part.shape, at::kFloat);
-    trained_(part, 0, {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
-    return values.to(device_);
-  };
+  const auto trained = [&](std::size_t i) { return part_of(row, i); };
   const at::Tensor host = view(values_, row.shape);
   at::Tensor weight = host.to(device_);
   row.adapted.math->merge(row.adapted, trained, weight);
@@ -117,7 +127,7 @@ void Merge::note_rounding(int index, const std::vector<float>& before) {
     report_.error_squares += error * error;
     report_.added_squares += added * added;
   }
-  if (table_.row(index).shape.size() == 2) ++report_.num_merged;  // not of biases
+  if (table_.row(index).shape.size() >= 2) ++report_.num_merged;  // not of biases
   if (core::size_bytes(dtype) < core::size_bytes(report_.dtype) || dtype == core::DType::bf16)
     report_.dtype = dtype;
 }

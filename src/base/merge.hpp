@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,6 +68,7 @@ class Merge {
 
  private:
   void make(int row);
+  at::Tensor part_of(const model::Parameter& row, std::size_t i);
   void add_adapter(const model::Parameter& row);
   void note_quantisation(const model::Parameter& row);
   void note_rounding(int row, const std::vector<float>& before);
@@ -80,8 +82,11 @@ class Merge {
   MergeReport report_;
   int made_ = -1;              ///< the row in values_
   std::vector<float> values_;  ///< merged
-  int reading_ = -1;           ///< the row of read_values_
-  ReadValues read_values_;     ///< of what is merged with nothing
+  /// Of the experts of one layer, which have theirs together: by row, read once for all of them.
+  std::map<int, at::Tensor> parts_together_;
+  int stage_of_parts_ = -1;
+  int reading_ = -1;        ///< the row of read_values_
+  ReadValues read_values_;  ///< of what is merged with nothing
 };
 
 }  // namespace finetune::base

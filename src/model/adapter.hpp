@@ -84,8 +84,9 @@ struct Adapter {
   /// Options that PEFT's files do not have, as they are about training alone: from `deck` into the
   /// settings of an adapter that is gone on from. nullptr: there are none.
   void (*keep_of_deck)(const AdapterSettings& deck, AdapterSettings& settings) = nullptr;
-  /// Other endings of its tensors' names in files, with the usual ones. The first usual one is of a
-  /// tensor that every adapted module has.
+  /// Endings of its tensors' names, of which every adapted module has one.
+  std::vector<std::string> marks = {};
+  /// Other endings in files, with the usual ones.
   std::vector<std::pair<std::string, std::string>> endings = {};
 
   bool packs_weights = false;  ///< reads adapter.double_quant

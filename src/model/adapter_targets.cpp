@@ -41,7 +41,7 @@ void require_names(const std::vector<std::string>& names, const char* key,
 
 /// A head that is the embedding cannot be named as a module of its own.
 void refuse_tied_head(const std::string& where, const char* key, const std::string& name,
-                      const ParameterTable& table) {
+                      const ParameterTable& table, bool is_adaptable) {
   const auto row_of = [&](Role role) {
     return std::ranges::find(table.rows, role, &Parameter::role);
   };
@@ -53,7 +53,8 @@ void refuse_tied_head(const std::string& where, const char* key, const std::stri
   core::fail(core::ErrorKind::deck,
              {where, fmt::format("adapter.{} names \"{}\"", key, name),
               fmt::format("in this model the head is the embedding, {}: they are tied", end),
-              fmt::format("Name {} in adapter.modules_to_save to train both.", end)});
+              fmt::format("Name {} in adapter.{} both.", end,
+                          is_adaptable ? "target_modules to adapt" : "modules_to_save to train")});
 }
 
 /// A name may mean matrices that are adapted and experts, which are not.
@@ -89,26 +90,33 @@ std::string why_not(const ParameterTable& table, const std::string& name, const 
                                       : "the model has no such module";
 }
 
+/// Whether the row is adapted if it is named; `all_linear` names those of blocks.
+bool fits(const Parameter& row, const std::string& name, const Adaptable& besides) {
+  if (can_be_adapted(row)) return true;
+  const bool is_of_vocabulary = row.role == Role::embedding || row.role == Role::head;
+  return besides.vocabulary && is_of_vocabulary && name != all_linear && row.shape.size() == 2;
+}
+
 /// The matrices that adapter.target_modules names.
 std::vector<bool> named_targets(const AdapterSettings& settings, const std::string& where,
-                                const ParameterTable& table) {
+                                const ParameterTable& table, const Adaptable& besides) {
   std::vector<bool> chosen(table.rows.size(), false);
   for (const std::string& name : settings.target_modules) {
     const ModuleName named(name, where, settings.target_modules.size());
     bool is_found = false;
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
       const Parameter& row = table.rows[i];
-      if (!can_be_adapted(row) || !(name == all_linear || named.matches(module_of(row.name))))
+      if (!fits(row, name, besides) || !(name == all_linear || named.matches(module_of(row.name))))
         continue;
       chosen[i] = is_found = true;
     }
     if (is_found) continue;
-    refuse_tied_head(where, "target_modules", name, table);
-    auto known = ends_of(table, can_be_adapted);
+    refuse_tied_head(where, "target_modules", name, table, besides.vocabulary);
+    auto known = ends_of(table, [&](const Parameter& row) { return fits(row, "", besides); });
     known.emplace_back(all_linear);
     fail_unknown_module(where, "target_modules", name, why_not(table, name, named), known);
   }
-  if (settings.target_modules.empty())
+  if (settings.target_modules.empty() && !besides.others)
     core::fail(core::ErrorKind::deck,
                {where, "adapter.target_modules is empty", "then nothing would be adapted",
                 "Name modules, or all-linear."});
@@ -154,11 +162,11 @@ void keep_layers(const AdapterSettings& settings, const std::string& where,
 }
 
 std::vector<bool> targets(const AdapterSettings& settings, const std::string& where,
-                          const ParameterTable& table) {
-  std::vector<bool> chosen = named_targets(settings, where, table);
+                          const ParameterTable& table, const Adaptable& besides) {
+  std::vector<bool> chosen = named_targets(settings, where, table, besides);
   exclude(settings, where, table, chosen);
   keep_layers(settings, where, table, chosen);
-  if (std::ranges::find(chosen, true) == chosen.end())
+  if (std::ranges::find(chosen, true) == chosen.end() && !besides.others)
     core::fail(core::ErrorKind::deck,
                {where,
                 "adapter.exclude_modules and adapter.layers_to_transform leave nothing of "
@@ -181,7 +189,7 @@ void thaw(const AdapterSettings& settings, const std::string& where, ParameterTa
       row.trainable = is_found = true;
     }
     if (is_found) continue;
-    refuse_tied_head(where, "modules_to_save", name, table);
+    refuse_tied_head(where, "modules_to_save", name, table, false);
     fail_unknown_module(where, "modules_to_save", name, "the model has no such module",
                         ends_of(table, has_name));
   }
@@ -220,18 +228,18 @@ int add_part(ParameterTable& table, int row, const char* suffix, const PartShape
   added.adapts = row;
   if (base.split && base.split->dim == part.shared_dim) {
     added.split = base.split;
-    added.split->dim = std::min(part.shared_dim, part.shape.size() - 1);
+    added.split->dim = part.own_dim.value_or(std::min(part.shared_dim, part.shape.size() - 1));
   }
   table.rows.push_back(std::move(added));
   return static_cast<int>(table.rows.size()) - 1;
 }
 
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
-                                         ParameterTable& table) {
+                                         ParameterTable& table, const Adaptable& besides) {
   require_names(settings.target_modules, "target_modules", where);
   require_names(settings.exclude_modules, "exclude_modules", where);
   require_names(settings.modules_to_save, "modules_to_save", where);
-  const std::vector<bool> chosen = targets(settings, where, table);
+  const std::vector<bool> chosen = targets(settings, where, table, besides);
   warn_of_experts(settings, where, table);
   for (Parameter& row : table.rows)
     row.trainable = false;

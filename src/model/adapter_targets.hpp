@@ -3,6 +3,8 @@
 // Which rows of a model an adapter changes and which are trained whole: what every kind of adapter
 // begins with.
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,13 +17,19 @@ namespace finetune::model {
 /// Whether it is a matrix that every token passes: what adapters may change.
 bool can_be_adapted(const Parameter& row);
 
+/// What an adapter may change besides, where adapter.target_modules names it.
+struct Adaptable {
+  bool vocabulary = false;  ///< embedding and head
+  bool others = false;      ///< something is adapted that target_modules does not name
+};
+
 /// By row, whether it is a matrix that adapter.target_modules names, and that neither
 /// adapter.exclude_modules nor adapter.layers_to_transform leaves out; all rows of `table` are
 /// frozen but those of adapter.modules_to_save. `where` begins messages; without it nothing is
 /// warned of. Throws: ErrorKind::deck, naming what is not in the model, cannot be adapted, or is
 /// named twice; ErrorKind::input for an expression that is none.
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
-                                         ParameterTable& table);
+                                         ParameterTable& table, const Adaptable& besides = {});
 
 /// Modules of the rows that `chosen` says yes to.
 std::vector<std::string> modules_of(const ParameterTable& table, const std::vector<bool>& chosen);
@@ -30,6 +38,7 @@ std::vector<std::string> modules_of(const ParameterTable& table, const std::vect
 struct PartShape {
   std::vector<std::int64_t> shape;
   std::size_t shared_dim = 0;
+  std::optional<std::size_t> own_dim = {};  ///< which of its own that is, if not the same
   Init init = Init::zeros;
   bool decayed = true;
 };

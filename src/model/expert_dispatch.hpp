@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,6 +28,7 @@ class RowCounts {
   /// The first time that what the device alone knows is asked for, a GPU's host waits: it cannot
   /// know what the layers before decide until they are computed.
   const std::vector<std::int64_t>& on_host() const;
+  std::int64_t num() const { return counts_ ? std::ssize(*counts_) : ends_.numel(); }
   /// int32 [E], on the device; nobody waits.
   const at::Tensor& ends() const;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/activations.hpp"
+#include "model/adapter_math.hpp"
 #include "model/detail/autograd_context.hpp"
 #include "model/detail/norms.hpp"
 #include "model/gradients.hpp"
@@ -308,12 +309,19 @@ at::Tensor Ops::add_positions(const at::Tensor& x_ND, int row, const Sequence& s
 }
 
 at::Tensor Ops::embedding(const at::Tensor& ids_N, int row) {
-  return at::index_select(weights_.weight({row, 1}), 0, ids_N);
+  at::Tensor x_ND = at::index_select(weights_.weight({row, 1}), 0, ids_N);
+  const Projection projection = Ops::projection({row, 1});
+  for (const AdaptedPart& part : projection.adapted())
+    part.adapted->math->embed(projection, part, ids_N, x_ND);
+  return x_ND;
 }
 
 void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) {
   const GradientSlot slot = weights_.gradient({row, 1});
   if (slot.tensor.defined()) embedding_gradient(ids_N, d_x_ND, slot.tensor, slot.accumulate, path_);
+  const Projection projection = Ops::projection({row, 1});
+  for (const AdaptedPart& part : projection.adapted())
+    part.adapted->math->embed_backward(projection, part, ids_N, d_x_ND);
 }
 
 Projection Ops::projection(RowRange rows) {

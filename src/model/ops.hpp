@@ -140,8 +140,11 @@ class Ops : public BasicOps<OnDevice> {
 
  private:
   /// Of tokens that all have a label; fills `d_x_ND` if there is a gradient to pull back.
-  LabelScores score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                           const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND);
+  LabelScores score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N,
+                           const Projection& head, const at::Tensor& d_log_prob_N,
+                           const at::Tensor& d_x_ND);
+  /// The head's product with tokens at `places` of the pass; undefined: with all of them.
+  Projection head_of(int row, const at::Tensor& places);
 
   std::optional<DropoutMask> dropout_;
   Outputs outputs_;

@@ -186,6 +186,7 @@ struct ExpertLayer {
   Balance* balance;
   const ExpertDispatch* dispatch;
   std::shared_ptr<const TokenTravel> travel;  ///< null: a rank has all tokens
+  bool uses_adapter = true;
 
   at::Tensor all_tokens(const at::Tensor& x_ND) const {
     return travel ? travel->gather(x_ND)->wait() : x_ND;
@@ -205,7 +206,7 @@ struct ExpertLayer {
   }
   ExpertProducts products(const ExpertRoute& route, const at::Tensor& x, Path path) const {
     const bool may_group = has_grouped_products(x.device(), x.scalar_type());
-    return {*weights, rows, route.held(), route.counts(), may_group, path};
+    return {*weights, rows, route.held(), route.counts(), may_group, path, uses_adapter};
   }
 };
 
@@ -318,7 +319,8 @@ at::Tensor Ops::experts(const at::Tensor& x_ND, const ExpertRows& rows, const Ex
 at::Tensor Ops::experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
                            const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
                            std::shared_ptr<const TokenTravel> travel) {
-  const ExpertLayer layer{&weights_, rows, experts, sequence.balance, &dispatch, std::move(travel)};
+  const ExpertLayer layer{&weights_,         rows,         experts, sequence.balance, &dispatch,
+                          std::move(travel), uses_adapter_};
   return ExpertsFunction::apply(x_ND, layer, recompute_, path_);
 }
 

@@ -9,6 +9,7 @@
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
 #include "model/products.hpp"
+#include "model/projection.hpp"
 #include "model/upload.hpp"
 #include "model/weight.hpp"
 
@@ -67,10 +68,12 @@ void score_rewards(at::Tensor& logits_N1, const at::Tensor& d_score_N, LabelScor
 }  // namespace
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  const Weight weight = weights_.matrix({row, 1});
+  const Projection head = head_of(row, {});
+  const Weight weight = weights_.matrix(head.rows);
   // Of a few labels, whose numbers are read and compared: narrow ones would often be equal.
   const bool widens = outputs_.are_of_texts() && x_ND.scalar_type() != at::kFloat;
-  at::Tensor logits = widens
+  at::Tensor logits = !head.adapted().empty() ? project(head, x_ND).y_NF.to(at::kFloat)
+                      : widens
                           ? product(x_ND.to(at::kFloat), unpacked(weight).to(at::kFloat).t(), path_)
                           : matmul(x_ND, weight, path_).to(at::kFloat);
   const double cap = outputs_.softcap;
@@ -92,14 +95,15 @@ LabelScores Ops::pull_back_label_scores(const at::Tensor& x_ND, const at::Tensor
   const at::Tensor labelled = labels_N.ge(0).nonzero().squeeze(1);
   if (labelled.numel() == labels_N.numel()) {
     if (has_gradient) d_x_ND = at::empty_like(x_ND);
-    return score_chunks(x_ND, upload(labels_N, x_ND.device()), row, d_log_prob_N, d_x_ND);
+    return score_chunks(x_ND, upload(labels_N, x_ND.device()), head_of(row, {}), d_log_prob_N,
+                        d_x_ND);
   }
   const at::Tensor places = upload(labelled, x_ND.device());
   const at::Tensor x = x_ND.index_select(0, places);
   const at::Tensor d_x = has_gradient ? at::empty_like(x) : at::Tensor();
-  const LabelScores scores =
-      score_chunks(x, upload(labels_N.index_select(0, labelled), x_ND.device()), row,
-                   has_gradient ? d_log_prob_N.index_select(0, places) : at::Tensor(), d_x);
+  const LabelScores scores = score_chunks(
+      x, upload(labels_N.index_select(0, labelled), x_ND.device()), head_of(row, places),
+      has_gradient ? d_log_prob_N.index_select(0, places) : at::Tensor(), d_x);
   if (has_gradient) d_x_ND = at::zeros_like(x_ND).index_copy_(0, places, d_x);
   return spread(scores, places, labels_N.numel());
 }
@@ -114,29 +118,45 @@ void Ops::score_labels(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
   model::score_labels(logits_NV, labels_N, d_log_prob_N, scores, path_);
 }
 
-LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                              const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND) {
-  const Weight weight = weights_.matrix({row, 1});
+Projection Ops::head_of(int row, const at::Tensor& places) {
+  Projection head = Ops::projection({row, 1});
+  if (head.dropout && places.defined())
+    head.dropout->tokens_N = head.dropout->tokens_N.index_select(0, places);
+  return head;
+}
+
+LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N,
+                              const Projection& head, const at::Tensor& d_log_prob_N,
+                              const at::Tensor& d_x_ND) {
+  const Weight weight = weights_.matrix(head.rows);
+  const bool is_adapted = !head.adapted().empty();
   const std::int64_t num_tokens = x_ND.size(0);
   LabelScores all = empty_scores(num_tokens, x_ND);
   for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
     const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
     const auto chunk = [&](const at::Tensor& of) { return of.narrow(0, first, count); };
     const at::Tensor x = chunk(x_ND);
-    at::Tensor logits = matmul(x, weight, path_);
+    Projection own = head;
+    if (own.dropout) own.dropout->tokens_N = chunk(own.dropout->tokens_N);
+    Projected projected = is_adapted ? project(own, x) : Projected{matmul(x, weight, path_), {}};
+    at::Tensor& logits = projected.y_NF;
     LabelScores scores = {chunk(all.log_prob_N), chunk(all.is_first_N)};
     const bool has_gradient = d_log_prob_N.defined();
     const double cap = outputs_.softcap;
     if (cap > 0) logits.div_(cap).tanh_().mul_(cap);
     const at::Tensor capped = cap > 0 && has_gradient ? logits.clone() : at::Tensor();
-    score_labels(row, logits, chunk(labels_N), has_gradient ? chunk(d_log_prob_N) : at::Tensor(),
-                 scores);
+    score_labels(head.rows.first, logits, chunk(labels_N),
+                 has_gradient ? chunk(d_log_prob_N) : at::Tensor(), scores);
     if (!has_gradient) continue;
     // d tanh = 1 - tanh^2.
     if (cap > 0) logits.addcmul_(logits, at::square(capped / cap), -1);
     // Logits now hold their gradient.
-    add_product(weights_.gradient({row, 1}), logits, x, path_);
     at::Tensor d_x = chunk(d_x_ND);
+    if (is_adapted) {
+      d_x.copy_(project_backward(own, logits, x, projected.kept));
+      continue;
+    }
+    add_product(weights_.gradient(head.rows), logits, x, path_);
     matmul_backward_out(d_x, logits, weight, path_);
   }
   return all;

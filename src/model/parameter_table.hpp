@@ -18,10 +18,10 @@ namespace finetune::model {
 class AdapterCost;  // model/cost/adapter_cost.hpp
 class AdapterMath;  // model/adapter_math.hpp
 
-/// `fan_in`: uniform within 1 / sqrt(size of dim 1), as torch.nn.Linear. `row_norms`: the norms of
-/// the rows of the matrix that the row adapts. `decays`: logarithms of numbers between 0.01 and 16,
-/// uniform.
-enum class Init { normal, ones, zeros, fan_in, row_norms, decays };
+/// `normal`: with the model's standard deviation; `unit_normal`: with 1. `fan_in`: uniform within
+/// 1 / sqrt(size of dim 1), as torch.nn.Linear. `row_norms`: the norms of the rows of the matrix
+/// that the row adapts. `decays`: logarithms of numbers between 0.01 and 16, uniform.
+enum class Init { normal, unit_normal, ones, zeros, fan_in, row_norms, decays };
 
 /// What a tensor is to the model: which of them may get an adapter or may be quantised.
 enum class Role {
@@ -76,6 +76,18 @@ struct Packing {
 struct Adapted {
   std::vector<int> parts = {};
   double scale = 1;
+  bool of_transpose = false;  ///< of the row's transpose, as of an embedding, which is looked up
+  /// Other than 0: its parts begin with what AdapterMath::begin makes of the row, in a way that the
+  /// adapter knows by this number.
+  int start = 0;
+  /// Where a layer's experts have their parts in the same tensors.
+  struct Together {
+    std::int64_t num = 0;           ///< experts; 0: the row has its own parts
+    std::int64_t i = 0;             ///< of a row that is of one expert, which one
+    std::int64_t first_output = 0;  ///< and which outputs of the parts it has
+    bool is_by_inputs = false;      ///< of a row of all experts, that it is [E, in, out]
+  };
+  Together together = {};
   const AdapterCost* cost = nullptr;
   const AdapterMath* math = nullptr;
 

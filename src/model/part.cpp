@@ -298,6 +298,11 @@ std::string why_not(const ParameterTable& table, std::int64_t tp) {
     if (std::string why = why_not_latents(table, block, tp); !why.empty()) return why;
   for (const Parameter& row : table.rows) {
     if (row.reads_all_heads) return fmt::format("{} norms all heads as one", row.name);
+    if (row.adapted.start != 0)
+      return fmt::format("low-rank parts begin with the factors of {}, of the whole matrix",
+                         row.name);
+    if (row.adapted.together.num > 0)
+      return fmt::format("the parts of {} are those of all experts together", row.name);
     if (!row.split || is_fused(row)) continue;
     for (const Pieces& pieces : row.split->matrices)
       if (std::string why = why_not_pieces(row, pieces, tp); !why.empty()) return why;

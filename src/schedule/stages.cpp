@@ -28,6 +28,10 @@ Stages::Stages(std::vector<std::vector<int>> units_of_stages, std::vector<Unit> 
     for (const int unit : of_stages_[stage])
       if (contains(of_stages_[stage - 1], unit)) insert(all_along_, unit);
   }
+  // What the embedding reads in backward has no neighbour there.
+  for (const auto& of_stage : of_stages_)
+    for (const int unit : of_stage)
+      if (this->unit(unit).stays_gathered) insert(all_along_, unit);
   std::vector<int> seen;
   for (std::size_t stage = 0; stage < of_stages_.size(); ++stage) {
     for (const int unit : of_stages_[stage]) {

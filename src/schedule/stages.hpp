@@ -34,7 +34,7 @@ class Stages {
   const std::vector<int>& units(int stage) const {
     return of_stages_[static_cast<std::size_t>(stage)];
   }
-  /// Units that neighbouring stages share: gathered once per pass.
+  /// Units that neighbouring stages share, or that stay gathered: held through the whole pass.
   const std::vector<int>& all_along() const { return all_along_; }
   /// Units whose gradient is complete once backward has passed `stage`: no earlier one has them.
   const std::vector<int>& completed(int stage) const {

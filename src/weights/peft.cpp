@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* tied_head = "lm_head";
+
 [[noreturn]] void refuse_adapter(const fs::path& where, const std::string& problem,
                                  const std::string& why, const std::string& remedy) {
   core::fail(core::ErrorKind::input, {where.string(), problem, why, remedy});
@@ -96,14 +98,47 @@ void require_elements(const ModelFiles& files, const fs::path& folder) {
 
 /// Whole names of the modules that are adapted.
 std::vector<std::string> adapted_modules(const std::map<std::string, std::string>& names,
-                                         const model::Adapter& kind) {
-  const std::string_view prefix = model::peft_prefix, ending = kind.endings.front().second;
+                                         const PeftConfig& config) {
+  const std::string_view prefix = model::peft_prefix;
   std::vector<std::string> modules;
   for (const auto& [usual, name] : names) {
-    if (usual.starts_with(prefix) && usual.ends_with(ending))
-      modules.push_back(usual.substr(prefix.size(), usual.size() - prefix.size() - ending.size()));
+    for (const std::string& mark : config.kind->marks) {
+      if (!usual.starts_with(prefix) || !usual.ends_with(mark)) continue;
+      std::string module = usual.substr(prefix.size(), usual.size() - prefix.size() - mark.size());
+      // A tied head has the embedding's; what experts have together target_parameters names.
+      const bool is_of_experts =
+          module.ends_with(".experts") || module.ends_with(".experts.base_layer");
+      const bool is_other = (config.keeps_ties && module == tied_head) || is_of_experts;
+      if (!is_other) modules.push_back(std::move(module));
+    }
   }
   return modules;
+}
+
+/// What PEFT writes as well, and that says nothing more: matrices beside their parts, and what is
+/// tied under both names, if it is told to keep the tie.
+std::vector<ExpectedTensor> repeated(const model::ParameterTable& table) {
+  const std::string prefix = model::peft_prefix, head = prefix + tied_head;
+  std::vector<ExpectedTensor> all;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    all.push_back({.name = name, .shape = std::move(shape), .optional = true});
+  };
+  for (const model::Parameter& row : table.rows)
+    if (row.adapted.exists() &&
+        (row.role == model::Role::embedding || row.role == model::Role::head))
+      add(prefix + model::module_of(row.name) + ".base_layer.weight", row.shape);
+  if (!changes_tied_embedding(table)) return all;
+  const auto embedding =
+      std::ranges::find(table.rows, model::Role::embedding, &model::Parameter::role);
+  if (!embedding->adapted.exists()) {
+    add(head + ".weight", embedding->shape);
+    return all;
+  }
+  const std::int64_t rank = table.row(embedding->adapted.parts.front()).shape.front();
+  add(head + ".base_layer.weight", embedding->shape);
+  add(head + ".lora_A.weight", {rank, embedding->shape[1]});
+  add(head + ".lora_B.weight", {embedding->shape[0], rank});
+  return all;
 }
 
 }  // namespace
@@ -121,7 +156,7 @@ PeftAdapter::PeftAdapter(fs::path folder, PeftConfig config, ModelFiles files)
   require_elements(files_, folder_);
   names_ = usual_names(files_, folder_, *config_.kind);
   if (config_.targets_are_in_tensors)
-    config_.settings.target_modules = adapted_modules(names_, *config_.kind);
+    config_.settings.target_modules = adapted_modules(names_, config_);
 }
 
 PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& folder,
@@ -159,9 +194,9 @@ std::vector<std::int64_t> PeftAdapter::shape_in_file(const model::Parameter& row
 }
 
 void PeftAdapter::require_ties(const model::ParameterTable& table) const {
-  if (config_.keeps_ties || !config_.token_rows.empty() || !trains_tied_embedding(table)) return;
+  if (config_.keeps_ties || !config_.token_rows.empty() || !changes_tied_embedding(table)) return;
   refuse_adapter(folder_ / peft_config_name,
-                 "modules_to_save names the embedding, and ensure_weight_tying is not true",
+                 "names the embedding, and ensure_weight_tying is not true",
                  "the model's head is its embedding: trained apart, they would be two",
                  "Train a new adapter here, or one with ensure_weight_tying in PEFT.");
 }
@@ -186,12 +221,8 @@ void PeftAdapter::require_fits(const model::ParameterTable& table) const {
     if (row.trainable)
       expected.push_back(
           {.name = name_in_file(row), .shape = shape_in_file(row), .optional = false});
-  if (trains_tied_embedding(table)) {
-    // PEFT writes what is tied under both names, if it is told to keep the tie.
-    expected.push_back({.name = std::string(model::peft_prefix) + "lm_head.weight",
-                        .shape = table.rows.front().shape,
-                        .optional = true});
-  }
+  for (ExpectedTensor& tensor : repeated(table))
+    expected.push_back(std::move(tensor));
   check(files_, expected,
         {.why = fmt::format("it is an adapter of another model, or {} is not its own",
                             peft_config_name),

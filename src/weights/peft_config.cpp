@@ -74,7 +74,7 @@ void read_token_rows(const model::PeftOptions& options, PeftConfig& result) {
 /// The rows of `table` of which some indices are trained, in PEFT's key for them.
 void write_token_rows(const model::ParameterTable& table, core::Json& config) {
   for (const model::Parameter& row : table.rows) {
-    if (!row.trained_rows) continue;
+    if (!row.trained_rows || row.adapts >= 0) continue;
     const std::string module = model::last_part(model::module_of(row.name));
     for (std::int64_t i = 0; i < row.trained_rows->num; ++i)
       config[token_rows_key][module].push_back(row.trained_rows->first + i);
@@ -133,21 +133,22 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
     if (row.adapts >= 0) continue;
     modules.push_back(model::module_of(row.name));
     const bool is_matrix = row.shape.size() == 2;  // biases may have parts of their module's
-    if (is_matrix && row.adapted.exists()) adapted.push_back(modules.back());
+    const bool is_module = row.adapted.exists() && row.adapted.together.num == 0;
+    if (is_matrix && is_module) adapted.push_back(modules.back());
   }
   core::Json config = to_peft_config(settings, kind, modules, adapted);
   if (table.outputs.are_of_texts()) config["task_type"] = classification_task;
-  if (trains_tied_embedding(table)) config["ensure_weight_tying"] = true;
+  if (changes_tied_embedding(table)) config["ensure_weight_tying"] = true;
   write_token_rows(table, config);
   return config;
 }
 
-bool trains_tied_embedding(const model::ParameterTable& table) {
+bool changes_tied_embedding(const model::ParameterTable& table) {
   const auto is = [](model::Role role) {
     return [role](const model::Parameter& row) { return row.role == role; };
   };
   const auto embedding = std::ranges::find_if(table.rows, is(model::Role::embedding));
-  return embedding != table.rows.end() && embedding->trainable &&
+  return embedding != table.rows.end() && (embedding->trainable || embedding->adapted.exists()) &&
          std::ranges::none_of(table.rows, is(model::Role::head));
 }
 

@@ -47,7 +47,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
 core::Json to_peft_config(const model::AdapterSettings& settings, const model::Adapter& kind,
                           const model::ParameterTable& table);
 
-/// Whether the embedding is trained and is the head as well.
-bool trains_tied_embedding(const model::ParameterTable& table);
+/// Whether the embedding is trained or adapted, and is the head as well.
+bool changes_tied_embedding(const model::ParameterTable& table);
 
 }  // namespace finetune::weights

@@ -142,7 +142,9 @@ std::vector<model::AdapterSettings> adapters() {
   model::AdapterSettings factors;
   factors.name = "ia3";
   factors.target_modules = {"k_proj", "v_proj", "down_proj"};
-  return {lora, dora, whole, factors};
+  model::AdapterSettings vocabulary = lora;
+  vocabulary.target_modules = {"embed_tokens", "lm_head", "v_proj"};
+  return {lora, dora, whole, factors, vocabulary};
 }
 
 /// Those of latents are whole on every rank, which drops inputs of its own tokens.

@@ -78,7 +78,11 @@ std::vector<model::AdapterSettings> adapters() {
   model::AdapterSettings factors;
   factors.name = "ia3";
   factors.target_modules = {"k_proj", "v_proj", "down_proj"};
-  return {lora, whole, qlora, factors};
+  model::AdapterSettings vocabulary = lora;
+  vocabulary.target_modules = {"embed_tokens", "lm_head", "o_proj"};
+  model::AdapterSettings factored = lora;
+  factored.of<adapters::lora::Settings>().init = "pissa_niter_2";
+  return {lora, whole, qlora, factors, vocabulary, factored};
 }
 
 TEST_P(EveryPrecision, TopologyGivesAdaptersTheSameBitsOnAnyRanks) {

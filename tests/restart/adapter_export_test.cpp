@@ -39,8 +39,57 @@ TEST_P(AdapterExport, PeftAndWeAgreeOnAdapterAndMergedModel) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterExport,
                          testing::Values(Kind{"plain", {}}, Kind{"rich", rich},
-                                         Kind{"patterned", patterned}),
+                                         Kind{"patterned", patterned},
+                                         Kind{"vocabulary", vocabulary},
+                                         Kind{"pissa", {"adapter.init=pissa_niter_8"}},
+                                         Kind{"olora", olora}),
                          [](const auto& info) { return info.param.name; });
+
+/// Of experts, whatever the files have, and of an embedding that is the head as well.
+struct Parts {
+  std::string family;
+  std::string adapter_key;
+};
+
+class AdapterExportOfParts : public testing::TestWithParam<Parts> {};
+
+TEST_P(AdapterExportOfParts, PeftAndWeAgreeOnAdapterAndMergedModel) {
+  const Job job = family_job(GetParam().family, "adapter_export.parts." + GetParam().family,
+                             settings({"adapter.lora_r=4", GetParam().adapter_key}));
+  must(job.run(3));
+  must(command(job, {"export", "output", "adapter"}));
+  must(command(job, {"export", "output", "merged", "--merge"}));
+  const at::Tensor base = logits_of(job.model());
+  const at::Tensor adapted = logits_of(job.model(), job.folder() / "adapter");
+  EXPECT_GT(largest_difference(base, adapted), 1e-3);
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "merged"), adapted), 3e-5);
+  if (!has_peft()) GTEST_SKIP() << "no Python with torch, transformers and peft here";
+  write_logits(adapted, job);
+  const Outcome loaded = python(job, {"load", "model", "adapter", "logits.f32"});
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
+}
+
+constexpr const char* both_of_experts =
+    "adapter.target_parameters=[\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\"]";
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, AdapterExportOfParts,
+    testing::Values(Parts{"llama_tied", "adapter.target_modules=[\"embed_tokens\", \"v_proj\"]"},
+                    Parts{"qwen3_moe", both_of_experts}, Parts{"gpt_oss", both_of_experts},
+                    Parts{"minimax_m2", "adapter.target_parameters=[\"experts.down_proj\"]"},
+                    Parts{"llama4", "adapter.target_parameters=[\"experts.gate_up_proj\"]"}),
+    [](const auto& info) { return info.param.family; });
+
+/// What the matrices began with is in the checkpoint: nothing is factorised again.
+TEST(AdapterExportOfStarts, ARestartOnOtherRanksIsTheSameRun) {
+  const Words words = settings({"adapter.init=pissa", "train.determinism=topology"});
+  const Job straight("adapter_export.start.straight", words);
+  must(straight.run(1));
+  const Job job("adapter_export.start.moved", words);
+  EXPECT_EQ(job.run(2, {"train.stop_after_steps=1"}).exit_code, 75);
+  must(job.run(3));
+  expect_same_metrics(job, straight);
+}
 
 /// Tensors that are not adapted go through the merge as the family's files have them: experts one
 /// by one or together, biases, norms of queries and keys, a head that is the embeddings.

@@ -47,6 +47,15 @@ inline const Words patterned = {"adapter.lora_r=4", "adapter.target_modules=[\"a
                                 "adapter.rank_pattern=[\"layers.0.*.q_proj=6\", \"k_proj=2\"]",
                                 "adapter.alpha_pattern=[\"(v|gate)_proj=40\"]"};
 
+inline const Words vocabulary = {
+    "adapter.target_modules=[\"embed_tokens\", \"lm_head\", \"q_proj\"]",
+    "adapter.loraplus_embedding_lr_ratio=0.5"};
+
+/// Of the ranks that patterns give.
+inline const Words olora = {"adapter.init=olora", "adapter.lora_r=4", "adapter.use_rslora=true",
+                            "adapter.target_modules=[\"q_proj\", \"down_proj\"]",
+                            "adapter.rank_pattern=[\"q_proj=6\"]"};
+
 inline Outcome command(const Job& job, const Words& words) {
   return run_program(finetune_on(1, words), job.folder());
 }

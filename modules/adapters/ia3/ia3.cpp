@@ -165,6 +165,7 @@ model::Adapter adapter(const model::AdapterMath* math) {
           .rewrite = rewrite,
           .read_peft = read_peft,
           .write_peft = write_peft,
+          .marks = {".ia3_l"},
           .endings = {{".ia3_l.default", ".ia3_l"}},
           .usual_lr = 10,
           .cost = &cost(),

@@ -23,12 +23,14 @@ struct Sizes {
       ++num_parts;
       rank += shape.table->row(row->adapted.parts[LowRank::a]).shape.front();
       has_magnitudes = has_magnitudes || LowRank::has_magnitude(row->adapted);
+      has_starts = has_starts || LowRank::has_start(row->adapted);
     }
   }
 
   std::int64_t num_parts = 0;
   std::int64_t rank = 0;  ///< of all of them together
   bool has_magnitudes = false;
+  bool has_starts = false;
 };
 
 /// x A and (x A) B, added to what is there; backward the gradients of both matrices and of x.
@@ -41,8 +43,9 @@ void add_work(const ProjectionShape& shape, const Sizes& sizes, const CostSettin
   const double out = static_cast<double>(shape.num_outputs) / parts;
   model::OpWork products;
   products.products = {{tokens, rank, in, 1}, {tokens, out, rank / parts, parts}};
-  cost.forward_work.add(products);
-  cost.backward_work.add(products, 2);
+  // What they began with is multiplied as well, and has no gradient.
+  cost.forward_work.add(products, sizes.has_starts ? 2 : 1);
+  cost.backward_work.add(products, sizes.has_starts ? 3 : 2);
   cost.forward_work.passes.push_back({tokens * out * parts * 2 * element, parts});
   cost.backward_work.passes.push_back({tokens * in * 2 * element, 1});
   if (settings.dropout <= 0) return;
@@ -65,6 +68,10 @@ class LowRankCost final : public model::AdapterCost {
     const std::int64_t low = tokens * element * sizes.rank;
     cost.kept.push_back(tape.tensor(tokens, sizes.rank, element));
     cost.backward.bytes += low;
+    if (sizes.has_starts) {
+      cost.forward.bytes += low;
+      cost.backward.bytes += low;
+    }
     if (settings.dropout > 0) {
       // A's input with parts of it dropped; then the gradient of the product's input, that of A's
       // input, and what dropout leaves of it.
@@ -73,6 +80,46 @@ class LowRankCost final : public model::AdapterCost {
       cost.backward = model::larger(cost.backward, {low + 3 * input + beside, 0});
     }
     if (sizes.has_magnitudes) add_magnitudes(shape, settings, tokens, tape, cost);
+  }
+
+  /// What the experts' rows become, and the parts of all, put in order; then the parts' gradients,
+  /// twice while they are put back.
+  void add_to_experts(const ProjectionShape& shape, const CostSettings& settings, std::int64_t rows,
+                      std::int64_t num, ProjectionCost& cost) const override {
+    const std::int64_t element = core::size_bytes(settings.compute);
+    const std::int64_t rank = Sizes(shape).rank / std::ssize(shape.adapted) / num;
+    const std::int64_t low = rows * rank * element;
+    const std::int64_t outputs = num * rank * shape.num_outputs * element;
+    const std::int64_t inputs = num * rank * shape.num_inputs * element;
+    cost.forward.bytes += low + outputs;
+    cost.backward.bytes += 2 * low + 2 * outputs + inputs;
+    const auto m = static_cast<double>(rows), r = static_cast<double>(rank);
+    const auto in = static_cast<double>(shape.num_inputs);
+    const auto out = static_cast<double>(shape.num_outputs);
+    const model::MemoryPass ordering = {2 * static_cast<double>(outputs), 1};
+    cost.forward_work.products = {{m, r, in, 1}, {m, out, r, 1}};
+    cost.forward_work.passes = {ordering};
+    cost.backward_work.products = {{m, r, out, 1}, {m, in, r, 1},  {m, r, in, 1},
+                                   {m, r, out, 1}, {out, r, m, 1}, {r, in, m, 1}};
+    cost.backward_work.passes = {ordering, ordering, ordering};
+  }
+
+  /// The columns of A that tokens have, and their gradients, with those of all columns.
+  void add_to_embedding(const ProjectionShape& shape, const CostSettings& settings,
+                        std::int64_t tokens, ProjectionCost& cost) const override {
+    const Sizes sizes(shape);
+    const std::int64_t element = core::size_bytes(settings.compute);
+    const std::int64_t low = tokens * element * sizes.rank;
+    const std::int64_t table = shape.num_outputs * element * sizes.rank;
+    cost.forward.bytes += low;
+    cost.backward = model::larger(cost.backward, {low + table, 0});
+    const auto n = static_cast<double>(tokens), rank = static_cast<double>(sizes.rank);
+    const auto width = static_cast<double>(shape.num_inputs);
+    cost.forward_work.products.push_back({n, width, rank, 1});
+    cost.forward_work.passes.push_back({3 * static_cast<double>(low), 2});
+    cost.backward_work.products = {{width, rank, n, 1}, {n, rank, width, 1}};
+    cost.backward_work.passes.push_back(
+        {6 * static_cast<double>(low) + 4 * static_cast<double>(table), 5});
   }
 
  private:

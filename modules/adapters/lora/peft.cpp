@@ -12,6 +12,7 @@
 
 #include "adapters/lora/settings.hpp"
 #include "adapters/lora/sizes.hpp"
+#include "adapters/lora/start_kind.hpp"
 
 namespace finetune::adapters::lora {
 namespace {
@@ -19,6 +20,8 @@ namespace {
 using model::PeftOptions;
 
 constexpr std::int64_t largest_rank = 65536;
+/// Of checkpoints alone: what the matrices begin with lies beside them.
+constexpr const char* keeps_starts = "keeps_starts";
 constexpr const char* restore = "Restore the file that PEFT wrote.";
 
 /// Options that are read below, or say nothing about what the tensors mean.
@@ -37,6 +40,8 @@ const std::vector<std::string_view> known = {"alpha_pattern",
                                              "r",
                                              "rank_pattern",
                                              "runtime_config",
+                                             keeps_starts,
+                                             "target_parameters",
                                              "use_dora",
                                              "use_rslora"};
 
@@ -48,12 +53,17 @@ void require_plain(const PeftOptions& options) {
   // The others change the base weights, or write an adapter for changed ones.
   constexpr std::array<std::string_view, 2> starts = {"gaussian", "orthogonal"};
   const core::Json start = config.value("init_lora_weights", core::Json(true));
+  if (start.is_string() && options.boolean(keeps_starts) &&
+      StartKind::parse(start.get<std::string>()))
+    return;
   const bool is_plain =
       start.is_null() || start.is_boolean() ||
       (start.is_string() && std::ranges::find(starts, start.get<std::string>()) != starts.end());
   if (!is_plain) {
     options.refuse("init_lora_weights",
-                   "such an adapter belongs to weights that were changed when it began");
+                   "such an adapter belongs to weights that were changed when it began; PEFT's "
+                   "save_pretrained with path_initial_model_for_weight_conversion writes one of "
+                   "those that they were");
   }
 }
 
@@ -143,8 +153,12 @@ void read_peft(const model::PeftOptions& options, model::AdapterSettings& adapte
   if (!(settings.dropout >= 0 && settings.dropout < 1))
     options.fail(fmt::format("lora_dropout = {}", settings.dropout),
                  "it is a part: at least 0, and below 1", restore);
+  settings.init = options.boolean(keeps_starts)
+                      ? options.config().at("init_lora_weights").get<std::string>()
+                      : Settings().init;
   settings.use_rslora = options.boolean("use_rslora");
   settings.use_dora = options.boolean("use_dora");
+  settings.target_parameters = options.texts("target_parameters");
   settings.rank_pattern = patterns(options, "rank_pattern", true);
   settings.alpha_pattern = patterns(options, "alpha_pattern", false);
 }
@@ -153,6 +167,10 @@ void write_peft(const model::AdapterSettings& adapter, const std::vector<std::st
                 core::Json& config) {
   const auto settings = adapter.of<Settings>();
   const auto [ranks, alphas] = to_patterns(settings, adapted);
+  if (settings.init != Settings().init) config[keeps_starts] = true;
+  const core::Json start =
+      settings.init == Settings().init ? core::Json(true) : core::Json(settings.init);
+  if (!settings.target_parameters.empty()) config["target_parameters"] = settings.target_parameters;
   config.update({{"r", settings.r},
                  {"lora_alpha", settings.alpha},
                  {"lora_dropout", settings.dropout},
@@ -161,7 +179,7 @@ void write_peft(const model::AdapterSettings& adapter, const std::vector<std::st
                  {"bias", "none"},
                  {"lora_bias", false},
                  {"fan_in_fan_out", false},
-                 {"init_lora_weights", true},
+                 {"init_lora_weights", start},
                  {"rank_pattern", ranks},
                  {"alpha_pattern", alphas},
                  {"layers_to_transform", nullptr},

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "adapters/lora/sizes.hpp"
+#include "adapters/lora/start_kind.hpp"
 #include "core/text.hpp"
 
 namespace finetune::adapters::lora {
@@ -57,6 +58,26 @@ void bind(model::AdapterSettings& adapter, deck::Table& table) {
                .restart = Restart::fixed,
                .sentence = "Other lora_alpha for some modules, written in the same way."},
               settings.alpha_pattern);
+  table.texts({.name = "target_parameters",
+               .restart = Restart::fixed,
+               .sentence = "Matrices of experts that get low-rank parts, each expert its own: "
+                           "\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\", as in PEFT "
+                           "and whatever the model's files call them. Not with parallel.tp or "
+                           "parallel.ep."},
+              settings.target_parameters);
+  table.text(
+      {.name = "init",
+       .restart = Restart::fixed,
+       .sentence = "What low-rank matrices begin with. lora: random numbers and zeros. pissa: "
+                   "the largest singular values of the matrix and their vectors; "
+                   "pissa_niter_16: the same by 16 iterations, which is faster. olora: its QR "
+                   "factorisation. What they begin with is taken off the product, so the "
+                   "model begins as it was. Not with qlora or parallel.tp."},
+      settings.init);
+  if (!StartKind::parse(settings.init))
+    table.problem("init", fmt::format("adapter.init = \"{}\"", core::one_line(settings.init)),
+                  "it is one of lora, pissa, pissa_niter_NUMBER and olora",
+                  "Write, for example, init = \"pissa_niter_16\".");
   table.boolean({.name = "use_rslora",
                  .restart = Restart::fixed,
                  .sentence = "Divide lora_alpha by the square root of lora_r instead of lora_r."},
@@ -72,6 +93,11 @@ void bind(model::AdapterSettings& adapter, deck::Table& table) {
               .sentence = "LoRA+: the learning rate of each B, and of all that has one dim, as a "
                           "multiple of that of each A, which is optimizer.lr; often 16."},
              settings.loraplus_lr_ratio, {.above = 0});
+  table.real({.name = "loraplus_embedding_lr_ratio",
+              .restart = Restart::fixed,
+              .sentence = "The learning rate of an embedding's low-rank part, as a multiple of "
+                          "optimizer.lr. LoRA+ often has one of 1e-6, whatever the others have."},
+             settings.loraplus_embedding_lr_ratio, {.above = 0});
   require_patterns(table, "rank_pattern", settings.rank_pattern, true);
   require_patterns(table, "alpha_pattern", settings.alpha_pattern, false);
 }
@@ -81,7 +107,10 @@ double dropout(const model::AdapterSettings& settings) {
 }
 
 void keep_of_deck(const model::AdapterSettings& deck, model::AdapterSettings& settings) {
-  settings.of<Settings>().loraplus_lr_ratio = deck.of<Settings>().loraplus_lr_ratio;
+  const auto wanted = deck.of<Settings>();
+  Settings& own = settings.of<Settings>();
+  own.loraplus_lr_ratio = wanted.loraplus_lr_ratio;
+  own.loraplus_embedding_lr_ratio = wanted.loraplus_embedding_lr_ratio;
 }
 
 }  // namespace finetune::adapters::lora

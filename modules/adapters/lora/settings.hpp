@@ -17,9 +17,12 @@ struct Settings {
   /// "PATTERN=VALUE": rank or alpha of the modules that the pattern matches (LowRankSizes).
   std::vector<std::string> rank_pattern = {};
   std::vector<std::string> alpha_pattern = {};
+  std::vector<std::string> target_parameters = {};
+  std::string init = "lora";  ///< StartKind
   bool use_rslora = false;
   bool use_dora = false;
   double loraplus_lr_ratio = 1;
+  double loraplus_embedding_lr_ratio = 1;
 };
 
 /// As model::Adapter::bind, dropout and keep_of_deck.

@@ -15,6 +15,8 @@ void settle_data(Draft& draft);
 void settle_adapter(const Source& source, Draft& draft);
 /// Matrices with an adapter: names, or a regular expression for them.
 void settle_targets(Draft& draft);
+/// What low-rank matrices begin with, and the learning rate of an embedding's.
+void settle_starts(Draft& draft);
 /// train.global_batch, micro_batch, epochs, max_steps.
 void settle_batch(Draft& draft);
 /// Warm-up, schedule, learning rates of some tensors.

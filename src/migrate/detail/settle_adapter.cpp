@@ -14,7 +14,8 @@ namespace {
 constexpr auto keys_of_adapters = std::to_array<const char*>(
     {"adapter.lora_r", "adapter.lora_alpha", "adapter.lora_dropout", "adapter.use_rslora",
      "adapter.use_dora", "adapter.target_modules", "adapter.modules_to_save",
-     "adapter.double_quant", "adapter.loraplus_lr_ratio", "adapter.path"});
+     "adapter.target_parameters", "adapter.init", "adapter.double_quant",
+     "adapter.loraplus_lr_ratio", "adapter.loraplus_embedding_lr_ratio", "adapter.path"});
 
 /// Whether frozen weights are kept in 4 bits there.
 bool has_four_bits(Draft& draft) {
@@ -98,6 +99,7 @@ void settle_adapter(const Source& source, Draft& draft) {
     return;
   }
   settle_targets(draft);
+  settle_starts(draft);
   const bool packs = draft.value("adapter.name") == "\"qlora\"";
   for (const Default& each : source.defaults) {
     if (each.key == "adapter.double_quant" && !packs) continue;

@@ -20,6 +20,15 @@ class AdapterCost {
   /// and do.
   virtual void add(const ProjectionShape& shape, const CostSettings& settings, std::int64_t tokens,
                    CostTape& tape, ProjectionCost& cost) const = 0;
+
+  /// What parts of experts that have them together hold next to a product of `rows` rows with the
+  /// matrices of `num` experts, of `shape` each, and do.
+  virtual void add_to_experts(const ProjectionShape&, const CostSettings&, std::int64_t /*rows*/,
+                              std::int64_t /*num*/, ProjectionCost&) const {}
+
+  /// Adds to `cost` of looking up `tokens` tokens in an embedding what its parts hold and do.
+  virtual void add_to_embedding(const ProjectionShape&, const CostSettings&, std::int64_t,
+                                ProjectionCost&) const {}
 };
 
 }  // namespace finetune::model

@@ -315,46 +315,4 @@ TensorSize CostOps::add(const TensorSize& x_ND, const TensorSize& y_ND) {
   return sum;
 }
 
-/// All tokens meet each rank's part of the vocabulary. What a token needs of the others: its
-/// largest logit, its sum of exponentials, its label's logit, in fp32.
-void CostOps::share_head(OpCost& op, const TensorSize& x_nD) const {
-  if (!shares_tokens()) return;
-  using enum Travel::Kind;
-  const std::int64_t tokens = all_tokens(x_nD.rows), whole = tokens * x_nD.columns * element_;
-  op.forward.front().bytes += 2 * whole;
-  op.forward_work.travels = {
-      travel(Sharers::tp, all_gather, whole),
-      travel(Sharers::tp, all_gather, settings_.share.place.tp * fp32_bytes * tokens),
-      travel(Sharers::tp, all_reduce, fp32_bytes * tokens),
-      travel(Sharers::tp, all_reduce, fp32_bytes * tokens)};
-  op.backward_work.travels = {travel(Sharers::tp, reduce_scatter, whole)};
-}
-
-Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const TensorSize&,
-                                                   int row, const TensorSize&, TensorSize&) {
-  const Parameter& weight = table_.row(row);
-  const std::int64_t num_tokens = all_tokens(x_ND.rows);
-  const std::int64_t chunk = std::min(num_tokens, head_chunk_tokens);
-  const auto tokens = static_cast<double>(chunk);
-  const double chunks = static_cast<double>(num_tokens) / tokens;
-  const auto vocabulary = static_cast<double>(weight.shape[0]);
-  const auto width = static_cast<double>(weight.shape[1]);
-  OpCost op{.inputs = {x_ND}};
-  // The gradient of x, and a chunk's logits; next to them a composition writes the softmax, and
-  // ranks that share the vocabulary the logits in fp32, if they are not.
-  const bool is_wide = shares_tokens() ? element_ < fp32_bytes : settings_.is_composed;
-  const bool is_capped = table_.outputs.softcap > 0;
-  const std::int64_t of_logit = element_ * (is_capped ? 3 : 1) + (is_wide ? fp32_bytes : 0);
-  op.forward = {{x_ND.bytes + of_logit * chunk * weight.shape[0]}};
-  op.forward_work.products = {{tokens, vocabulary, width, chunks}};
-  op.forward_work.passes = {
-      pass(num_tokens * weight.shape[0], bytes_.logit, chunks * bytes_.operations)};
-  op.backward_work.products = {{tokens, width, vocabulary, chunks}};
-  if (weight.trainable) op.backward_work.products.push_back({vocabulary, width, tokens, chunks});
-  share_head(op, x_ND);
-  tape_.record(std::move(op));
-  // A few bytes per token, next to thousands.
-  return {};
-}
-
 }  // namespace finetune::model

@@ -119,6 +119,7 @@ class CostOps final : public BasicOps<OnSizes> {
   void gather_inputs(OpCost& op, const TensorSize& x_nD, const ProjectionShape& shape) const;
   void scatter_outputs(OpCost& op, const TensorSize& y_nD) const;
   void share_head(OpCost& op, const TensorSize& x_nD) const;
+  void add_head_parts(OpCost& op, int row, std::int64_t tokens, std::int64_t chunk);
   AttentionShape own_heads(AttentionShape shape) const;
   /// Bytes of attention whose keys several ranks have.
   struct SharedKeys {
@@ -153,6 +154,7 @@ class CostOps final : public BasicOps<OnSizes> {
   void add_expert_moments(OpCost& op, const OwnExperts& own, const Experts& experts,
                           std::int64_t tokens, std::int64_t width) const;
   void add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t width) const;
+  void add_expert_parts(OpCost& op, const OwnExperts& own) const;
   void share_experts(OpCost& op, const OwnExperts& own, const Experts& experts,
                      const TensorSize& x_nD) const;
 

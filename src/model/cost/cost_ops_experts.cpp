@@ -2,7 +2,9 @@
 // Of CostOps: mixtures of experts.
 
 #include <algorithm>
+#include <initializer_list>
 
+#include "model/cost/adapter_cost.hpp"
 #include "model/cost/cost_ops.hpp"
 
 namespace finetune::model {
@@ -145,6 +147,24 @@ void CostOps::add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t widt
   op.backward_work.passes.push_back(pass(elements, 2 * element, operations));
 }
 
+/// What adapters hold next to products, at the moments of add_expert_moments.
+void CostOps::add_expert_parts(OpCost& op, const OwnExperts& own) const {
+  const auto add = [&](const ProjectionShape& shape, std::size_t in_forward,
+                       std::initializer_list<std::size_t> in_backward) {
+    if (shape.adapted.empty()) return;
+    ProjectionCost cost;
+    shape.adapted.front()->adapted.cost->add_to_experts(shape, settings_, own.choices, own.num,
+                                                        cost);
+    op.forward[in_forward].bytes += cost.forward.bytes;
+    for (const std::size_t moment : in_backward)
+      op.backward[moment].bytes += cost.backward.bytes;
+    op.forward_work.add(cost.forward_work);
+    op.backward_work.add(cost.backward_work);
+  };
+  add(own.gate_up, 1, {5, 6});
+  add(own.down, 2, {1, 2});
+}
+
 TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
                             const SequenceSize& sequence) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
@@ -167,6 +187,7 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
     if (const std::int64_t elements = fresh_gradient(shape, own.num, settings_); elements > 0)
       op.backward_work.passes.push_back(pass(elements, 2 * static_cast<double>(element_), 1));
   }
+  add_expert_parts(op, own);
   add_activation_work(op, own.choices * own.d_ff, experts.activation);
   if (experts.has_biases) add_bias_work(op, own, x_ND.columns);
   add_projection_work(projection_shape(table_, {rows.router, 1}), settings_,

@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of CostOps: rows of parameters that are looked up, added or multiplied by.
+// Of CostOps: rows of parameters that are added, or multiplied by.
 
 #include "model/cost/cost_ops.hpp"
 
 namespace finetune::model {
-
-TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
-  const TensorSize x = tensor(own_tokens(ids_N.rows), table_.row(row).shape[1]);
-  OpCost op{.inputs = {ids_N}, .forward = {{x.bytes}}, .outputs = {x.number}};
-  const std::int64_t elements = all_tokens(x.rows) * x.columns;
-  if (shares_tokens()) {
-    const std::int64_t whole = elements * element_;
-    op.forward.front().bytes += whole;
-    op.forward_work.travels = {travel(Sharers::tp, Travel::Kind::reduce_scatter, whole)};
-    if (table_.row(row).trainable)
-      op.backward_work.travels = {travel(Sharers::tp, Travel::Kind::all_gather, whole)};
-  }
-  const auto element = static_cast<double>(element_);
-  op.forward_work.passes = {pass(elements, 2 * element, 1)};
-  if (table_.row(row).trainable)
-    op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
-  tape_.record(std::move(op));
-  return x;
-}
 
 TensorSize CostOps::add_positions(const TensorSize& x_ND, int row, const SequenceSize&) {
   const TensorSize sum = tensor(x_ND.rows, x_ND.columns);

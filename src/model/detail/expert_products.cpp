@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "model/adapter_math.hpp"
 #include "model/detail/fp8_grouped_products.hpp"
 #include "model/detail/grouped_products.hpp"
 #include "model/detail/unpack.hpp"
@@ -62,9 +63,17 @@ bool ExpertProducts::takes_together(const at::Tensor& rows, const Weight& all) c
 
 at::Tensor ExpertProducts::product(const at::Tensor& x, Projection projection,
                                    std::int64_t num_outputs) const {
-  const at::Tensor y = product_alone(x, projection, num_outputs);
+  at::Tensor y = product_alone(x, projection, num_outputs);
   if (biases(projection) >= 0) add_biases(y, projection);
+  if (const Adapted* parts = adapted(projection); parts != nullptr)
+    parts->math->project_experts(weights_, *parts, of_rows(), x, y);
   return y;
+}
+
+const Adapted* ExpertProducts::adapted(Projection projection) const {
+  if (!uses_adapter_ || held_.count() == 0) return nullptr;
+  const std::vector<AdaptedPart> parts = weights_.adapted(series(projection).first);
+  return parts.empty() ? nullptr : parts.front().adapted;
 }
 
 /// int64 [M].
@@ -117,6 +126,14 @@ at::Tensor ExpertProducts::product_alone(const at::Tensor& x, Projection project
 
 at::Tensor ExpertProducts::backward(const at::Tensor& dy, Projection projection,
                                     std::int64_t num_inputs) const {
+  at::Tensor dx = backward_alone(dy, projection, num_inputs);
+  if (const Adapted* parts = adapted(projection); parts != nullptr)
+    parts->math->pull_back_experts(weights_, *parts, of_rows(), dy, dx);
+  return dx;
+}
+
+at::Tensor ExpertProducts::backward_alone(const at::Tensor& dy, Projection projection,
+                                          std::int64_t num_inputs) const {
   const Weight all = matrices(projection);
   if (takes_together(dy, all)) {
     if (all.fp8) return fp8_grouped_product_backward(dy, *all.quantised, counts_.ends(), *all.fp8);
@@ -142,6 +159,8 @@ void ExpertProducts::add_gradients(const at::Tensor& dy, const at::Tensor& x,
                                    Projection projection) const {
   add_matrix_gradients(dy, x, projection);
   if (biases(projection) >= 0) add_bias_gradients(dy, projection);
+  if (const Adapted* parts = adapted(projection); parts != nullptr)
+    parts->math->add_expert_gradients(weights_, *parts, of_rows(), dy, x);
 }
 
 void ExpertProducts::add_bias_gradients(const at::Tensor& dy, Projection projection) const {

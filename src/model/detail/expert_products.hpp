@@ -9,6 +9,7 @@
 #include "model/architecture.hpp"
 #include "model/detail/decoder_rows.hpp"
 #include "model/expert_dispatch.hpp"
+#include "model/expert_row_products.hpp"
 #include "model/gradients.hpp"
 #include "model/part.hpp"
 #include "model/path.hpp"
@@ -36,15 +37,17 @@ class ExpertProducts {
 
   /// `counts` is of the experts of `held` and outlives this.
   ExpertProducts(Weights& weights, const ExpertRows& rows, IndexRange held, const RowCounts& counts,
-                 bool may_group, Path path)
+                 bool may_group, Path path, bool uses_adapter = true)
       : weights_(weights),
         rows_(rows),
         held_(held),
         counts_(counts),
         may_group_(may_group),
-        path_(path) {}
+        path_(path),
+        uses_adapter_(uses_adapter) {}
 
-  /// x W^T, with the biases there are. Shapes: [M, in] -> [M, num_outputs].
+  /// x W^T, with the biases there are and what adapters put on top of the matrices. Shapes: [M, in]
+  /// -> [M, num_outputs].
   at::Tensor product(const at::Tensor& x, Projection projection, std::int64_t num_outputs) const;
   /// dx = dy W. Shapes: [M, out] -> [M, num_inputs].
   at::Tensor backward(const at::Tensor& dy, Projection projection, std::int64_t num_inputs) const;
@@ -55,6 +58,9 @@ class ExpertProducts {
   void add_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
  private:
+  /// nullptr: nothing.
+  const Adapted* adapted(Projection projection) const;
+  ExpertRowProducts of_rows() const { return {counts_, may_group_, path_}; }
   bool is_fused() const { return rows_.stride == 0; }
   bool is_by_inputs() const { return is_fused() && !rows_.are_by_outputs; }
   /// The rows of the experts held; where they are one tensor, its row.
@@ -68,6 +74,8 @@ class ExpertProducts {
   }
   at::Tensor product_alone(const at::Tensor& x, Projection projection,
                            std::int64_t num_outputs) const;
+  at::Tensor backward_alone(const at::Tensor& dy, Projection projection,
+                            std::int64_t num_inputs) const;
   at::Tensor experts_of_rows(std::int64_t num_rows) const;
   void add_biases(const at::Tensor& y, Projection projection) const;
   void add_matrix_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
@@ -83,6 +91,7 @@ class ExpertProducts {
   const RowCounts& counts_;
   bool may_group_;
   Path path_;
+  bool uses_adapter_;
 };
 
 }  // namespace finetune::model

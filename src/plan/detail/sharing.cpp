@@ -43,10 +43,18 @@ const model::Parameter* row_with_cut_blocks(const Mesh& mesh, const model::Param
   return it == table.rows.end() ? nullptr : &*it;
 }
 
+/// A row whose parts are those of all experts together, which nobody can share out; nullptr: none.
+const model::Parameter* row_with_parts_together(const model::ParameterTable& table) {
+  const auto it = std::ranges::find_if(
+      table.rows, [](const model::Parameter& row) { return row.adapted.together.num > 0; });
+  return it == table.rows.end() ? nullptr : &*it;
+}
+
 bool can_share(const Mesh& mesh, const model::ParameterTable& table) {
   return model::why_not(table, mesh.axes[Axis::tp]).empty() &&
          (mesh.axes[Axis::cp] == 1 || !model::remembers(table)) &&
-         (mesh.ep == 1 || mesh.ep <= num_experts(table)) &&
+         (mesh.ep == 1 ||
+          (mesh.ep <= num_experts(table) && row_with_parts_together(table) == nullptr)) &&
          row_with_cut_blocks(mesh, table) == nullptr;
 }
 
@@ -108,6 +116,13 @@ void require_whole_samples(const PlanInput& request, const Mesh& mesh,
 
 void require_experts(const PlanInput& request, const model::ParameterTable& table) {
   const std::int64_t ep = request.parallel.num_ep(), num = num_experts(table);
+  if (const model::Parameter* row = row_with_parts_together(table); ep > 1 && row != nullptr)
+    core::fail(core::ErrorKind::deck,
+               {request.deck, fmt::format("parallel.ep = {} with adapter.target_parameters", ep),
+                fmt::format("the low-rank parts of {} are those of all experts together, which "
+                            "every rank has",
+                            row->name),
+                "Set parallel.ep = 1; parallel.dp_shard shares the experts' weights out as well."});
   if (ep == 1 || ep <= num) return;
   core::fail(
       core::ErrorKind::deck,

@@ -27,6 +27,10 @@ schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& m
   for (int row = 0; row < std::ssize(table.rows); ++row)
     insert(of_stages[static_cast<std::size_t>(table.row(row).stage)], map.unit_of(row));
   insert(of_stages.back(), map.unit_of(head_row));
+  // Of a head that is the embedding as well.
+  if (head_row < std::ssize(table.rows))
+    for (const int part : table.row(head_row).adapted.parts)
+      if (part >= 0) insert(of_stages.back(), map.unit_of(part));
   std::vector<schedule::Unit> units;
   for (const UnitLayout& unit : map.units())
     units.push_back({.is_trained = unit.trainable, .stays_gathered = unit.stays_gathered});

@@ -157,7 +157,7 @@ at::Tensor TensorParallelOps::embedding(const at::Tensor& ids_N, int row) {
 
 void TensorParallelOps::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
                                            int row) {
-  if (weights_.trained({row, 1}).empty()) return;
+  if (weights_.trained({row, 1}).empty() && Ops::projection({row, 1}).adapted().empty()) return;
   const OwnIds ids = own_ids(ids_N, own_vocabulary(row));
   const at::Tensor d_x = travel().gather(d_x_ND)->wait();
   Ops::embedding_backward(ids.id_N, d_x.masked_fill_(ids.is_other_N.unsqueeze(1), 0), row);

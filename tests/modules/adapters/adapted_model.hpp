@@ -11,6 +11,7 @@
 #include "adapters/lora/settings.hpp"
 #include "base/initial_weights.hpp"
 #include "base/packed_files.hpp"
+#include "base/starts.hpp"
 #include "model/part.hpp"
 #include "model/products.hpp"
 #include "model/quantization.hpp"
@@ -101,7 +102,9 @@ class AdaptedModel {
   }
   void load(const base::WeightSource& source) {
     base::load_weights(source, shards);
-    if (setup_.start.empty()) base::set_magnitudes(shards);
+    if (!setup_.start.empty()) return;
+    base::set_magnitudes(shards);
+    base::set_starts(1, shards);
   }
 
   AdaptedSetup setup_;

@@ -136,7 +136,15 @@ INSTANTIATE_TEST_SUITE_P(
                     std::tuple("dora", Blocks::recomputed, Recompute::nothing),
                     std::tuple("dora", Blocks::kept, Recompute::cheap),
                     std::tuple("rslora", Blocks::kept, Recompute::nothing),
-                    std::tuple("rslora", Blocks::recomputed, Recompute::cheap)));
+                    std::tuple("rslora", Blocks::recomputed, Recompute::cheap),
+                    std::tuple("vocabulary", Blocks::kept, Recompute::nothing),
+                    std::tuple("vocabulary", Blocks::recomputed, Recompute::cheap),
+                    std::tuple("tied", Blocks::kept, Recompute::nothing),
+                    std::tuple("experts", Blocks::kept, Recompute::nothing),
+                    std::tuple("experts", Blocks::recomputed, Recompute::cheap),
+                    std::tuple("experts_down", Blocks::kept, Recompute::cheap),
+                    std::tuple("experts_transposed", Blocks::kept, Recompute::nothing),
+                    std::tuple("experts_by_inputs", Blocks::kept, Recompute::nothing)));
 
 }  // namespace
 }  // namespace finetune::golden_test

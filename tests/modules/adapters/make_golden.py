@@ -7,6 +7,7 @@ gradients that PEFT computes with them on the model and the batch of tests/golde
 import json
 import pathlib
 import shutil
+import sys
 
 import peft
 import torch
@@ -20,41 +21,87 @@ SETTINGS = {
                    modules_to_save=["lm_head", "embed_tokens", "norm"]),
     # Of matrices that are read as one some are adapted, some trained whole, some frozen.
     "mixed": dict(target_modules=["v_proj", "gate_proj"], modules_to_save=["q_proj", "up_proj"]),
+    "vocabulary": dict(target_modules=["embed_tokens", "lm_head", "q_proj"]),
+    # Of experts, of which transformers has one tensor per layer whatever the files have.
+    "experts": dict(model="qwen3_moe", target_modules=["q_proj"],
+                    target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    "experts_down": dict(model="minimax_m2", target_modules=[],
+                         target_parameters=["experts.down_proj"]),
+    "experts_transposed": dict(model="gpt_oss", target_modules=["v_proj"], target_parameters=[
+        "experts.gate_up_proj", "experts.down_proj"]),
+    "experts_by_inputs": dict(model="llama4", target_modules=[],
+                              target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
+    # Its head has the embedding's parts.
+    "tied": dict(model="llama_tied", target_modules=["embed_tokens"], ensure_weight_tying=True),
 }
 
 
 def case(name, settings, seed):
     torch.manual_seed(seed)
+    base = settings.pop("model", "llama")
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        golden / "models/llama", dtype=torch.float32, attn_implementation="eager")
+        golden / "models" / base, dtype=torch.float32, attn_implementation="eager")
     model = peft.get_peft_model(
         model, peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, **settings))
     with torch.no_grad():
         for key, p in model.named_parameters():
             if "lora_B" in key:
                 p.normal_(std=0.1)
+            elif "lora_embedding_A" in key:
+                p.normal_(std=0.02)
             elif "magnitude" in key:
                 p.mul_(1 + 0.1 * torch.randn_like(p))
             elif "modules_to_save" in key:
                 p.add_(0.02 * torch.randn_like(p))
-    batch = load_file(golden / "cases/llama.safetensors")
+        if name == "tied":  # they share memory
+            model.base_model.lm_head.lora_B["default"].weight.copy_(
+                model.base_model.model.model.embed_tokens.lora_embedding_A["default"].t())
+    batch = load_file(golden / f"cases/{base}.safetensors")
     out = model(input_ids=batch["input_ids"], labels=batch["labels"])
     out.loss.backward()
     shutil.rmtree(golden / "adapters" / name, ignore_errors=True)
     model.save_pretrained(golden / "adapters" / name, save_embedding_layers=False)
-    tensors = {"loss": out.loss.detach(), "logits": out.logits.detach()}
+    tensors = {"loss": out.loss.detach()}
+    if name in ("dora", "rslora", "mixed"):
+        tensors["logits"] = out.logits.detach()
+    if name == "tied":  # PEFT has their gradients one by one
+        embedding, head = model.base_model.model.model.embed_tokens, model.base_model.lm_head
+        for one, other in (("lora_embedding_A", "lora_B"), ("lora_embedding_B", "lora_A")):
+            getattr(embedding, one)["default"].grad += getattr(head, other)["default"].weight.grad.t()
     for key, p in model.named_parameters():
-        if p.requires_grad:
+        if p.requires_grad and not (name == "tied" and "lm_head" in key):
             key = key.replace(".modules_to_save.default", "").replace(".default", "")
             tensors["grad." + key] = p.grad
     save_file(tensors, golden / "adapters" / f"{name}.safetensors")
     (golden / "adapters" / name / "README.md").unlink(missing_ok=True)
     config = golden / "adapters" / name / "adapter_config.json"
-    settings = json.loads(config.read_text()) | {"base_model_name_or_path": "llama"}
-    for key in ("target_modules", "modules_to_save"):
+    settings = json.loads(config.read_text()) | {"base_model_name_or_path": base}
+    for key in ("target_modules", "target_parameters", "modules_to_save"):
         settings[key] = settings[key] and sorted(settings[key])
     config.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
+def start(kind):
+    """What PEFT begins with on Llama's matrices, and the gradients there."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        golden / "models/llama", dtype=torch.float32, attn_implementation="eager")
+    model = peft.get_peft_model(model, peft.LoraConfig(
+        task_type="CAUSAL_LM", r=4, lora_alpha=6, init_lora_weights=kind,
+        target_modules=["q_proj", "k_proj", "down_proj"]))
+    batch = load_file(golden / "cases/llama.safetensors")
+    out = model(input_ids=batch["input_ids"], labels=batch["labels"])
+    out.loss.backward()
+    tensors = {"loss": out.loss.detach()}
+    for key, p in model.named_parameters():
+        if p.requires_grad:
+            key = key.replace(".default", "")
+            tensors[key], tensors["grad." + key] = p.detach(), p.grad
+    save_file(tensors, golden / "adapters" / f"start_{kind}.safetensors")
+
+
+for kind in ("pissa", "olora"):
+    if len(sys.argv) < 2 or kind in sys.argv[1:]:
+        start(kind)
 for i, (name, settings) in enumerate(SETTINGS.items()):
-    case(name, settings, 100 + i)
+    if len(sys.argv) < 2 or name in sys.argv[1:]:
+        case(name, settings, 100 + i)

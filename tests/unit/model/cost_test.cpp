@@ -14,12 +14,14 @@
 #include "adapters/ia3/cost.hpp"
 #include "adapters/ia3/math.hpp"
 #include "adapters/lora/cost.hpp"
+#include "adapters/lora/expert_matrices.hpp"
 #include "adapters/lora/math.hpp"
 #include "model/block.hpp"
 #include "model/layout.hpp"
 #include "model/ops.hpp"
 #include "model/rope.hpp"
 #include "support/allocations.hpp"
+#include "unit/model/cost_parts.hpp"
 #include "unit/model/table_weights.hpp"
 
 namespace finetune::model::cost_test {
@@ -35,6 +37,8 @@ struct Case {
   Experts experts = {};
   std::int64_t rank = 0;  ///< of low-rank parts on top of frozen matrices; 0: all is trained
   bool has_magnitudes = false;
+  bool has_starts = false;
+  bool adapts_experts = false;
   bool has_factors = false;  ///< of the outputs of keys and values, of the inputs of two others
   bool are_mixed = false;
   Recompute recompute = Recompute::nothing;
@@ -138,6 +142,33 @@ void adapt(ParameterTable& table, const Case& of) {
       if (of.has_magnitudes) part.parts.push_back(add({outputs}));
       table.rows[static_cast<std::size_t>(rows.first + i)].adapted = part;
     }
+    if (!of.has_starts) continue;
+    for (int i = 0; i < rows.num; ++i) {
+      auto& own = table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts;
+      own.push_back(-1);
+      const int start = add({of.rank, table.row(rows.first).shape[1]});
+      table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts.push_back(start);
+    }
+    for (int i = 0; i < rows.num; ++i) {
+      const int start = add({table.row(rows.first + i).shape[0], of.rank});
+      table.rows[static_cast<std::size_t>(rows.first + i)].adapted.parts.push_back(start);
+    }
+  }
+}
+
+/// The experts' matrices have their low-rank parts together.
+void adapt_experts(ParameterTable& table, std::int64_t rank) {
+  for (Parameter& row : table.rows)
+    row.trainable = false;
+  adapters::lora::Settings settings;
+  settings.r = rank;
+  adapters::lora::add_to_experts(
+      adapters::lora::named_experts({"experts.gate_up_proj", "experts.down_proj"}, "", table),
+      adapters::lora::LowRankSizes(settings, ""), table);
+  for (Parameter& row : table.rows) {
+    if (row.adapted.together.num == 0) continue;
+    row.adapted.cost = &adapters::lora::cost();
+    row.adapted.math = &adapters::lora::math();
   }
 }
 
@@ -149,7 +180,8 @@ ParameterTable table_of(const Case& of) {
     names.fused_down = "experts.down_proj";
   }
   ParameterTable table = lay_out(architecture(of), names);
-  if (of.rank > 0) adapt(table, of);
+  if (of.rank > 0 && !of.adapts_experts) adapt(table, of);
+  if (of.adapts_experts) adapt_experts(table, of.rank);
   if (of.has_factors) scale(table, of.are_mixed);
   return table;
 }
@@ -194,45 +226,6 @@ Bytes counted(const Case& of) {
       decoder_block(ops, a, table.decoder.blocks.front(), x, SequenceSize{batch, length}, 0);
   return {ops.tape().kept_bytes(), ops.tape().worst(x, y).total()};
 }
-
-/// As gpt-oss has them.
-constexpr Experts biased_experts{.num = 6,
-                                 .top_k = 2,
-                                 .d_ff = 48,
-                                 .has_biases = true,
-                                 .activation = {.function = Activation::Function::clamped,
-                                                .takes_turns = true,
-                                                .slope = 1.702,
-                                                .limit = 0.1}};
-
-/// As GLM 4.5 has them.
-constexpr Experts experts_apart{.num = 6,
-                                .top_k = 2,
-                                .d_ff = 48,
-                                .d_shared = 80,
-                                .scores_apart = true,
-                                .corrects_choice = true,
-                                .num_groups = 3,
-                                .top_k_groups = 2,
-                                .weight_scale = 2.5};
-
-/// As DeepSeek 3 has them, whose values are shorter than queries; and as GLM 4.7 Flash might.
-constexpr Latents short_values{.d_key_value = 24, .d_query = 40, .unturned = 16, .value_size = 16};
-constexpr Latents long_values{.d_key_value = 24, .unturned = 16, .value_size = 32};
-
-/// As Nemotron 3 has them.
-constexpr Activation no_gate{Activation::Function::relu_squared, false};
-constexpr Experts experts_without_gate{.num = 6,
-                                       .top_k = 2,
-                                       .d_ff = 48,
-                                       .d_shared = 80,
-                                       .scores_apart = true,
-                                       .corrects_choice = true,
-                                       .activation = no_gate};
-constexpr StateHeads states{
-    .num_groups = 2, .heads_per_group = 6, .head_size = 12, .state_size = 16, .taps = 4};
-constexpr Layer states_alone{.has_state_space = true, .has_feed_forward_half = false};
-constexpr Layer experts_alone{.has_experts = true, .has_attention_half = false};
 
 class Cost : public testing::TestWithParam<Case> {};
 
@@ -356,7 +349,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "factors", .has_factors = true},
         Case{.name = "factors_mixed", .has_factors = true, .are_mixed = true},
         Case{.name = "factors_recomputed", .has_factors = true, .recompute = Recompute::cheap},
-        Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
+        Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true},
+        Case{.name = "starts", .rank = 4, .has_starts = true},
+        Case{.name = "experts_low_rank",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48},
+             .rank = 4,
+             .adapts_experts = true},
+        Case{.name = "biased_experts_low_rank_bf16",
+             .layer = {.has_experts = true},
+             .experts = biased_experts,
+             .rank = 4,
+             .adapts_experts = true,
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace

@@ -162,7 +162,6 @@ TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
       {"init_lora_weights", "corda"},
       {"init_lora_weights", "eva"},
       {"layer_replication", {{0, 1}}},
-      {"target_parameters", {"experts.gate_up_proj"}},
       {"megatron_config", {{"a", 1}}},
       {"use_qalora", true},
       {"alora_invocation_tokens", {3}},

@@ -86,6 +86,8 @@ constexpr auto axolotl_rows = std::to_array<Row>({
     {"peft.loftq_config", Kind::stops, "adapter.name=lora",
      "matrices of an adapter start from LoRA's usual values"},
     {"loraplus_lr_ratio", Kind::key, "adapter.loraplus_lr_ratio"},
+    {"loraplus_lr_embedding", Kind::fact, "embedding_rate"},
+    {"peft_init_lora_weights", Kind::fact, "lora_start"},
     {"curriculum_sampling", Kind::differs, "",
      "samples are shuffled; data.shuffle = false keeps their order"},
     // Data

@@ -15,7 +15,6 @@ constexpr std::string_view llama_factory_preferences =
     "it is about llama_factory_preferences or rewards";
 constexpr std::string_view llama_factory_images = "images and sound are not read";
 constexpr std::string_view orthogonal = "there are no orthogonal adapters";
-constexpr std::string_view usual_start = "matrices of an adapter start from LoRA's usual values";
 constexpr std::string_view generates = "finetune generate and evaluate write answers";
 constexpr std::string_view exports = "finetune export writes models";
 constexpr std::string_view shares = "parallel.tp, cp and ep share the model out, without stages";
@@ -74,10 +73,10 @@ constexpr auto llama_factory_rows = std::to_array<Row>({
     {"create_new_adapter", Kind::stops, "adapter.path=...", "there is one adapter"},
     {"loraplus_lr_ratio", Kind::key, "adapter.loraplus_lr_ratio"},
     {"neftune_alpha", Kind::key, "train.neftune_alpha"},
-    {"loraplus_lr_embedding", Kind::needless, "", "embeddings have no adapters"},
-    {"pissa_init", Kind::stops, "adapter.name=lora", usual_start},
-    {"pissa_iter", Kind::needless, "", usual_start},
-    {"pissa_convert", Kind::needless, "", usual_start},
+    {"loraplus_lr_embedding", Kind::fact, "embedding_rate"},
+    {"pissa_init", Kind::fact, "pissa"},
+    {"pissa_iter", Kind::fact, "pissa_iterations"},
+    {"pissa_convert", Kind::needless, "", "exports are on weights that did not change"},
     {"oft_rank", Kind::needless, "", orthogonal},
     {"oft_block_size", Kind::needless, "", orthogonal},
     {"oft_target", Kind::needless, "", orthogonal},

@@ -50,13 +50,19 @@ std::vector<BlockBytes> all_blocks(const PlanInput& request, const OpsCost& cost
 /// moment.
 class Ledger {
  public:
-  Ledger(const std::vector<BlockBytes>& bytes, std::int64_t head_bytes, schedule::Blocks blocks)
-      : bytes_(bytes), head_bytes_(head_bytes), blocks_(blocks) {}
+  Ledger(const std::vector<BlockBytes>& bytes, std::int64_t head_bytes,
+         std::int64_t embedding_bytes, schedule::Blocks blocks)
+      : bytes_(bytes),
+        head_bytes_(head_bytes),
+        embedding_bytes_(embedding_bytes),
+        blocks_(blocks) {}
 
   void run(const schedule::Stages& stages) {
     for (const schedule::Event& event : make_pass(stages, {.blocks = blocks_})) {
       const bool is_block = event.index > stages.embedding() && event.index < stages.head();
       if (is_block || event.action == schedule::Action::loss) run(event);
+      if (event.index == stages.embedding() && event.action == schedule::Action::backward)
+        meet({.bytes = embedding_bytes_}, false);
     }
   }
 
@@ -109,6 +115,7 @@ class Ledger {
 
   const std::vector<BlockBytes>& bytes_;
   std::int64_t head_bytes_;
+  std::int64_t embedding_bytes_;  ///< of its backward pass
   schedule::Blocks blocks_;
   std::int64_t stays_ = 0;       ///< until backward
   std::int64_t travelling_ = 0;  ///< of offloaded blocks, on the device
@@ -117,6 +124,13 @@ class Ledger {
   std::int64_t worst_travelling_ = 0;
   bool worst_is_head_ = false;
 };
+
+/// Of its backward pass, where an adapter computes there; rows are added to where they lie.
+std::int64_t embedding_bytes(const OpsCost& cost) {
+  const StageCost embedding = cost.embedding();
+  // The output is gone by then; its gradient is there.
+  return embedding.tape.worst(embedding.input, embedding.output).total() - embedding.output.bytes;
+}
 
 }  // namespace
 
@@ -133,7 +147,7 @@ ActivationBytes plan_activations(const PlanInput& request, const model::Paramete
   const std::vector<BlockBytes> blocks = all_blocks(request, cost);
   const StageCost head = cost.head();
   Ledger ledger(blocks, head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total(),
-                blocks_of(request));
+                embedding_bytes(cost), blocks_of(request));
   const std::vector<std::vector<int>> without_units(blocks.size() + 2);
   ledger.run(schedule::Stages(without_units, {}));
   ActivationBytes bytes;

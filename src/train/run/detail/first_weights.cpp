@@ -16,6 +16,7 @@
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "base/peft_weights.hpp"
+#include "base/starts.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -107,7 +108,9 @@ checkpoint::Texts load_first_weights(const FirstWeights& weights, const world::W
   checkpoint::Texts dtypes =
       with_source(weights, world.world, [&](const base::WeightSource& source) {
         base::load_weights(source, shards);
-        if (weights.adapter_folder.empty()) base::set_magnitudes(shards);
+        if (!weights.adapter_folder.empty()) return;
+        base::set_magnitudes(shards);
+        base::set_starts(weights.seed, shards);
       });
   if (!weights.adapter_folder.empty())
     log::info(fmt::format("continues from the adapter {}", weights.adapter_folder.string()));
