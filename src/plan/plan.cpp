@@ -212,7 +212,7 @@ void require_offloadable(const PlanInput& request) {
 }
 
 void require_whole_matrices(const PlanInput& request, const Mesh& mesh) {
-  if (!request.optimizer.needs_matrices) return;
+  if (!request.optimizer.needs_matrices && !request.optimizer.has_factors()) return;
   for (const auto& [name, size] : {std::pair("tp", mesh.axes[Axis::tp]), std::pair("ep", mesh.ep)})
     if (size > 1)
       core::fail(core::ErrorKind::deck,
@@ -243,10 +243,14 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
             .uneven_router_bytes = 0,
             .num_parameters = table.num_parameters(),
             .num_trainable = table.num_trainable(),
+            .factor_bytes = 0,
             .numbers = request.numbers,
             .ranks = request.ranks,
             .bucket = request.parallel.bucket,
             .warnings = warnings(mesh, request.ranks)};
+  for (const UnitLayout& unit : plan.shards.units())
+    if (unit.trainable)
+      plan.factor_bytes += request.optimizer.factor_bytes(grouped, unit, request.numbers);
   for (std::string& text : batch_warnings(plan.batch, mesh))
     plan.warnings.push_back(std::move(text));
   if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));

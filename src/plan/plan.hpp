@@ -101,6 +101,7 @@ struct Plan {
   std::int64_t uneven_router_bytes = 0;
   std::int64_t num_parameters = 0;
   std::int64_t num_trainable = 0;
+  std::int64_t factor_bytes = 0;  ///< of the optimizer (OptimizerState::Of), all of them
   Numbers numbers;
   Ranks ranks;
   Bucket bucket = Bucket::block;

@@ -24,6 +24,7 @@ Settings with(Settings settings, const Settings& more) {
 const Settings lora = {"adapter.name=lora", "adapter.lora_r=4", "adapter.lora_dropout=0.1"};
 const Settings in_8bit = {"optimizer.name=adamw8bit"};
 const Settings by_lion = {"optimizer.name=lion"};
+const Settings by_adafactor = {"optimizer.name=adafactor"};
 const Settings by_muon = {"optimizer.name=muon"};
 const Settings lion_in_8bit = {"optimizer.name=lion8bit"};
 const Settings schedule_free = {"optimizer.name=schedule_free", "optimizer.schedule=constant"};
@@ -112,6 +113,18 @@ INSTANTIATE_TEST_SUITE_P(
                          with(short_run("bf16-mixed"), with(lora, by_muon)),
                          {3},
                          {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
+                    Case{"AdafactorInFp32",
+                         with(short_run("32-true"), by_adafactor),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"AdafactorInBf16",
+                         with(short_run("bf16-true"), by_adafactor),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"AdafactorOfLora",
+                         with(short_run("bf16-mixed"), with(lora, by_adafactor)),
+                         {3},
+                         {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
                     Case{"ScheduleFreeInFp32",
                          with(short_run("32-true"), schedule_free),
                          {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
@@ -155,6 +168,7 @@ TEST(Optimizer, IsPlannedAsItIs) {
   };
   EXPECT_EQ(count(plan({}), "AdamW moments, fp32"), 1);
   EXPECT_EQ(count(plan(in_8bit), "AdamW moments, 8-bit"), 1);
+  EXPECT_EQ(count(plan(by_adafactor), "Adafactor moments, rows and columns, fp32"), 1);
   EXPECT_EQ(count(plan(by_lion), "Lion moment, fp32"), 1);
   EXPECT_EQ(count(plan(lion_in_8bit), "Lion moment, 8-bit"), 1);
   const std::string free = plan(with(schedule_free, {"precision.mode=32-true"}));

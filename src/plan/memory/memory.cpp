@@ -119,7 +119,7 @@ class MemoryPlan {
   std::int64_t states_bytes() const {
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units())
-      if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
+      if (unit.trainable) bytes += request_.optimizer.shard_bytes(table_, unit, numbers_);
     return bytes;
   }
 
@@ -370,7 +370,7 @@ class MemoryPlan {
       if (!unit.trainable) continue;
       bytes += pinned(numbers_.master, unit.shard_size);
       for (const OptimizerState& state : request_.optimizer.states)
-        bytes += pinned(state.dtype_in(numbers_), state.num_values(unit.shard_size));
+        bytes += pinned(state.dtype_in(numbers_), state.num_values(table_, unit));
     }
     add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }
