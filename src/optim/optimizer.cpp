@@ -183,6 +183,14 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
   timer_.end();
 }
 
+void Optimizer::step_unit(shard::ModelShards& shards, int unit, std::int64_t step, double lr) {
+  core::check(shards.options().device == shards.options().state_device,
+              "states of an update in backward are where the gradients are");
+  UnitMemory memory(shards, path_ == model::Path::kernels);
+  update(shards, unit, {memory.gradient(unit), memory.copy(unit), step, lr, 1.0});
+  memory.publish(unit);
+}
+
 void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {
   const std::vector<Run> all = runs(shards, unit);
   const at::Device device = shards.master(unit).device();

@@ -44,6 +44,11 @@ class Optimizer {
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale,
             const std::vector<int>& next = {});
 
+  /// The same of one unit, whose gradient is complete while others are still computed: for all
+  /// trained units of step `step`, one after the other, on every rank in the same order. Its
+  /// weights are closed and not gathered. Not where the states are offloaded.
+  void step_unit(shard::ModelShards& shards, int unit, std::int64_t step, double lr);
+
   /// From now on steps also keep an exponential mean of the weights, fp32: a state of the kind
   /// `ema_state` behind those of the footprint. After update t it is the mean of the weights after
   /// updates 1 ... t, weighted by decay^(t - i): ema_t = ema_(t-1) + r_t (w_t - ema_(t-1)) with
@@ -64,7 +69,7 @@ class Optimizer {
   /// them gather those that are trained. Units are closed. Collective as shards.publish.
   void publish_other_weights(shard::ModelShards& shards) const;
 
-  /// Seconds that the last step took; on a GPU, where the host does not wait for it, the last one
+  /// Seconds that the last `step` took; on a GPU, where the host does not wait for it, the last one
   /// that is over, 0 before.
   double step_s() { return timer_.seconds(); }
 

@@ -284,6 +284,23 @@ void require_sane_batch(const Plan& plan, const std::string& deck) {
                    data_ranks_text(plan.mesh))});
 }
 
+void require_one_pass(const Plan& plan, const PlanInput& request) {
+  const BatchPlan& batch = plan.batch;
+  if (!request.updates_in_backward || batch.accumulation <= 1) return;
+  const std::int64_t data_ranks = plan.mesh.size(groups::batch);
+  core::fail(
+      core::ErrorKind::deck,
+      {request.deck,
+       fmt::format("optimizer.in_backward = true and {} passes of {} sequence{} per rank and "
+                   "step",
+                   core::with_commas(batch.accumulation), batch.micro_batch,
+                   batch.micro_batch == 1 ? "" : "s"),
+       "the gradient of one pass is not that of the step",
+       fmt::format("Set train.global_batch = {} or less on {}, raise train.micro_batch, or "
+                   "set in_backward = false.",
+                   core::with_commas(data_ranks * batch.micro_batch), data_ranks_text(plan.mesh))});
+}
+
 std::string to_string(const std::vector<MemoryItem>& items) {
   std::string text;
   add_memory(items, Place::device, [&](const char* name, const std::string& value) {

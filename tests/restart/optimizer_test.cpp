@@ -42,11 +42,12 @@ struct Case {
 };
 
 /// The same bits need as many threads a rank, whatever cores one rank alone may use.
-class OtherOptimizer : public testing::TestWithParam<Case> {
+class OfOneThread : public testing::Test {
  protected:
   void SetUp() override { ::setenv("OMP_NUM_THREADS", "1", 1); }
   void TearDown() override { ::unsetenv("OMP_NUM_THREADS"); }
 };
+class OtherOptimizer : public OfOneThread, public testing::WithParamInterface<Case> {};
 
 void run(const Job& job, const Start& start, int exit_code) {
   const Outcome outcome = job.run(start.ranks, start.settings);
@@ -156,6 +157,27 @@ TEST(Optimizer, MayNotChangeWithinARunNorItsBlocks) {
                  "output/step-0000000002 has \"BLOCK\" (the blocks of adamw8bit's moments are cut "
                  "by it). Restore it, or set another train.output to begin a new run.\n");
   run(job, {2, in_8bit}, exit_resubmit);
+}
+
+/// On two ranks, and of three the last has nothing to compute.
+TEST_F(OfOneThread, UpdatesInBackwardWithTheBitsOfUpdatesAfterIt) {
+  for (const std::string name : {"adamw", "adafactor", "muon"}) {
+    Settings settings =
+        with(short_run("bf16-mixed"),
+             {"optimizer.name=" + name, "optimizer.max_grad_norm=0", "train.global_batch=8",
+              "train.micro_batch=4", "train.determinism=topology", "train.check_replicas=true"});
+    for (const char* other :
+         {"optimizer.max_grad_norm=0.5", "train.global_batch=5", "train.micro_batch=2"})
+      std::erase(settings, other);
+    const Job straight("optimizer.behind." + name, settings);
+    run(straight, {2}, 0);
+    settings.emplace_back("optimizer.in_backward=true");
+    const Job moved("optimizer.in_backward." + name, settings);
+    run(moved, {2, {"train.stop_after_steps=7"}}, exit_resubmit);
+    run(moved, {3}, 0);
+    expect_same_metrics(moved, straight);
+    EXPECT_TRUE(moved.exported() == straight.exported()) << name;
+  }
 }
 
 TEST(Optimizer, IsPlannedAsItIs) {

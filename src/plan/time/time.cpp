@@ -43,8 +43,7 @@ class StepPlan {
         traffic_(plan_traffic(plan, request, table)) {}
 
   TimePlan make() const {
-    schedule::Rules rules =
-        rules_of(plan_.mesh.sharding, request_.parallel.prefetch_depth(), blocks_of(request_));
+    schedule::Rules rules = rules_of(request_, plan_.mesh);
     rules.offloads = offloads();
     const StepSeconds step =
         play(plan_.shards, stages_, times(),

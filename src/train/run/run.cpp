@@ -176,6 +176,7 @@ bool Run::step() {
                 .loss_scale = state_.loss_scale(),
                 .wants_layer_norms = input_.metrics.wants_norms(steps_done_ + 1),
                 .wants_noise = input_.metrics.wants_noise(steps_done_ + 1),
+                .updates_in_backward = input_.optimizer.in_backward,
                 .vote = &vote_,
                 .more_follow = gathers_ahead && steps_done_ + 1 < num_steps_});
   if (result.left_after > 0) {
