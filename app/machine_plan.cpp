@@ -97,7 +97,7 @@ std::string MachinePlan::script() const {
 }
 
 RunLength MachinePlan::length() const {
-  const std::int64_t epochs = input_.train.epochs;
+  const double epochs = input_.train.epochs;
   if (input_.train.max_steps >= 0 || !arguments_.samples)
     return {std::max<std::int64_t>(0, input_.train.max_steps), epochs};
   return {plan::steps_of(*arguments_.samples, plan_.batch.global_batch, epochs), epochs};

@@ -168,6 +168,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const plan::PlanInput& request = choice.request;
   const plan::Plan plan = plan::make(request, input.parameters);
   plan::require_sane_batch(plan, request.deck);
+  plan::require_one_pass(plan, request);
   const auto require_fits = [&] {
     if (site.available_bytes > 0)
       plan::require_fits(plan, request, input.parameters, site.available_bytes);

@@ -172,7 +172,7 @@ std::string strategies_text(const std::vector<plan::Strategy>& strategies, const
 std::string run_text(const plan::Plan& plan, const plan::TimePlan& time, const RunLength& run) {
   if (run.num_steps <= 0)
     return line("run",
-                fmt::format("how many steps {} epoch{} are follows from the data: --samples N or "
+                fmt::format("how many steps {:g} epoch{} are follows from the data: --samples N or "
                             "train.max_steps says it, finetune plan DECK --data counts",
                             run.epochs, run.epochs == 1 ? "" : "s"));
   const double seconds = time.step_s * static_cast<double>(run.num_steps);

@@ -16,7 +16,7 @@ namespace finetune::app {
 /// The run around the steps.
 struct RunLength {
   std::int64_t num_steps = 0;  ///< 0: follows from the data, which a plan does not read
-  std::int64_t epochs = 1;
+  double epochs = 1;
 };
 
 /// "time on 8 H100, ...": a step by what it is spent on, and its speed.

@@ -37,6 +37,7 @@
 #include "models/seed/seed.hpp"
 #include "models/smollm/smollm.hpp"
 #include "models/starcoder/starcoder.hpp"
+#include "optimizers/adafactor/kind.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
 #include "optimizers/lion/kind.hpp"
@@ -132,6 +133,7 @@ const train::Registry& registry() {
                                        },
                                    .optimizers =
                                        {
+                                           optimizers::adafactor::kind(),
                                            optimizers::adamw::kind(),
                                            optimizers::adamw8bit::kind(),
                                            optimizers::lion::kind(),

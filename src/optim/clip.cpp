@@ -35,18 +35,6 @@ void for_each_counted(shard::ModelShards& shards, int unit, const F& f) {
   }
 }
 
-/// Of this rank's gradients, on the host.
-kernels::ExactSquares squares_by_host(shard::ModelShards& shards) {
-  kernels::ExactSquares sum;
-  for (const int unit : shards.trained_units()) {
-    for_each_counted(shards, unit, [&](const at::Tensor& gradient) {
-      sum.add(kernels::exact_squared_sum(values(gradient)));
-    });
-  }
-  sum.normalize();
-  return sum;
-}
-
 /// Adds over the ranks that hold one copy of the model together: fsdp times tp.
 double add_over_ranks(kernels::ExactSquares sum, const shard::ModelShards& shards) {
   std::int64_t in_range = sum.in_range;
@@ -72,33 +60,45 @@ bool is_exact_on_device(const shard::ModelShards& shards) {
 }
 
 /// On the device: fp64 [1], or exact, int64 [SquareBins::num_values].
-at::Tensor squares_by_device(shard::ModelShards& shards) {
-  const bool is_exact = is_exact_on_device(shards);
+at::Tensor no_squares(const shard::ModelShards& shards) {
   const auto options = at::TensorOptions(at::kDouble).device(shards.options().device);
-  at::Tensor sum = is_exact ? at::zeros({kernels::SquareBins::num_values}, options.dtype(at::kLong))
-                            : at::zeros({1}, options);
-  for (const int unit : shards.trained_units()) {
-    for_each_counted(shards, unit, [&](const at::Tensor& gradient) {
-      if (is_exact)
-        add_exact_squares(gradient, sum);
-      else
-        sum.add_(kernels::composed::squared_sum(gradient));
-    });
-  }
-  return sum;
+  return is_exact_on_device(shards)
+             ? at::zeros({kernels::SquareBins::num_values}, options.dtype(at::kLong))
+             : at::zeros({1}, options);
 }
 
 }  // namespace
 
 GradientNorm::GradientNorm(shard::ModelShards& shards) : shards_(shards) {
-  if (shards.options().device.is_cpu()) return;
-  squares_.emplace(squares_by_device(shards), shard::HostCopy::Contents::started);
+  for (const int unit : shards.trained_units())
+    add(unit);
+  start();
+}
+
+void GradientNorm::add(int unit) {
+  const bool is_on_host = shards_.options().device.is_cpu();
+  if (!is_on_host && !by_device_.defined()) by_device_ = no_squares(shards_);
+  for_each_counted(shards_, unit, [&](const at::Tensor& gradient) {
+    if (is_on_host)
+      by_host_.add(kernels::exact_squared_sum(values(gradient)));
+    else if (is_exact_on_device(shards_))
+      add_exact_squares(gradient, by_device_);
+    else
+      by_device_.add_(kernels::composed::squared_sum(gradient));
+  });
+}
+
+void GradientNorm::start() {
+  if (shards_.options().device.is_cpu()) return;
+  if (!by_device_.defined()) by_device_ = no_squares(shards_);
+  squares_.emplace(by_device_, shard::HostCopy::Contents::started);
 }
 
 double GradientNorm::wait() {
   double squares = 0;
   if (!squares_) {
-    squares = add_over_ranks(squares_by_host(shards_), shards_);
+    by_host_.normalize();
+    squares = add_over_ranks(by_host_, shards_);
   } else if (squares_->wait(); is_exact_on_device(shards_)) {
     constexpr std::size_t count = kernels::SquareBins::num_values;
     const std::span<const std::int64_t, count> bins(squares_->host().const_data_ptr<std::int64_t>(),

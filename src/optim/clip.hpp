@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The global gradient norm, over shards, and what clipping makes of it.
 
+#include <ATen/ATen.h>
+
 #include <optional>
 
+#include "kernels/exact_squares.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 
@@ -18,13 +21,22 @@ class GradientNorm {
  public:
   /// On a GPU starts to add up; the gradients may still be computed.
   explicit GradientNorm(shard::ModelShards& shards);
+  /// For those that are added one by one, before their gradients go.
+  enum class Units { one_by_one };
+  GradientNorm(shard::ModelShards& shards, Units) : shards_(shards) {}
+  /// `unit` has its whole gradient, and is asked for once.
+  void add(int unit);
+  /// All units were added.
+  void start();
 
   /// Collective as above; waits for the GPU if nobody has.
   double wait();
 
  private:
   shard::ModelShards& shards_;
-  std::optional<shard::HostCopy> squares_;  ///< of this rank, from the GPU
+  kernels::ExactSquares by_host_;  ///< of this rank
+  at::Tensor by_device_;           ///< the same on a GPU, and on its way from there
+  std::optional<shard::HostCopy> squares_;
 };
 
 /// Factor that brings a norm down to `max_norm`: min(1, max_norm / (norm + 1e-6)), 1 if `max_norm`

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -37,15 +38,17 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings
   }
   const core::MemoryScope scope(core::MemoryUse::states);
   for (const int unit : shards.trained_units()) {
-    const at::Tensor master = shards.master(unit);
     for (const plan::OptimizerState& state : footprint_.states)
-      states_[static_cast<std::size_t>(unit)].push_back(new_state(state, master));
+      states_[static_cast<std::size_t>(unit)].push_back(new_state(state, shards, unit));
   }
 }
 
-at::Tensor Optimizer::new_state(const plan::OptimizerState& state, const at::Tensor& master) const {
+at::Tensor Optimizer::new_state(const plan::OptimizerState& state, const shard::ModelShards& shards,
+                                int unit) const {
+  const at::Tensor master = shards.master(unit);
   const auto dtype = state.dtype ? shard::to_aten(*state.dtype) : moments_;
-  return at::zeros({state.num_values(master.size(0))}, master.options().dtype(dtype));
+  const std::int64_t count = state.num_values(table_, shards.map().unit(unit));
+  return at::zeros({count}, master.options().dtype(dtype));
 }
 
 void Optimizer::keep_ema(const shard::ModelShards& shards, double decay) {
@@ -55,7 +58,7 @@ void Optimizer::keep_ema(const shard::ModelShards& shards, double decay) {
   const core::MemoryScope scope(core::MemoryUse::states);
   for (const int unit : shards.trained_units())
     states_[static_cast<std::size_t>(unit)].push_back(
-        new_state(footprint_.states.back(), shards.master(unit)));
+        new_state(footprint_.states.back(), shards, unit));
 }
 
 void Optimizer::average(const shard::ModelShards& shards, int unit, std::int64_t step) {
@@ -92,8 +95,10 @@ at::Tensor Optimizer::weights_to_evaluate(int /*unit*/, const at::Tensor& /*mast
 
 std::vector<StateTensor> Optimizer::kept(int unit) const {
   std::vector<StateTensor> all;
-  for (std::size_t i = 0; i < footprint_.states.size(); ++i)
-    all.push_back({footprint_.states[i].kind, state(unit, i), footprint_.states[i].block});
+  for (std::size_t i = 0; i < footprint_.states.size(); ++i) {
+    const plan::OptimizerState& each = footprint_.states[i];
+    all.push_back({each.kind, state(unit, i), each.block, each.of});
+  }
   return all;
 }
 
@@ -128,6 +133,28 @@ std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, in
   return runs;
 }
 
+std::vector<Optimizer::Piece> Optimizer::pieces_of(const shard::ModelShards& shards, int unit,
+                                                   const std::vector<Run>& runs) const {
+  std::vector<Piece> pieces;
+  for (const plan::ShardSlice& whole : shards.map().slices(unit, shards.shard_of(unit))) {
+    const plan::ShardSlice slice = trained_part(table_.row(whole.row), whole);
+    if (!table_.row(whole.row).trainable || slice.count == 0) continue;
+    const auto run = std::ranges::find_if(runs, [&](const Run& each) {
+      return each.offset <= slice.shard_offset && slice.shard_offset < each.offset + each.count;
+    });
+    core::check(run != runs.end(), "what is trained of a row lies in a run");
+    Piece piece;
+    static_cast<Run&>(piece) = *run;
+    piece.index += slice.shard_offset - run->offset;
+    piece.offset = slice.shard_offset;
+    piece.count = slice.count;
+    piece.row = slice.row;
+    piece.tensor_offset = slice.tensor_offset;
+    pieces.push_back(piece);
+  }
+  return pieces;
+}
+
 void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
                      double gradient_scale, const std::vector<int>& next) {
   const bool offloads = shards.options().device != shards.options().state_device;
@@ -154,6 +181,14 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
     }
   }
   timer_.end();
+}
+
+void Optimizer::step_unit(shard::ModelShards& shards, int unit, std::int64_t step, double lr) {
+  core::check(shards.options().device == shards.options().state_device,
+              "states of an update in backward are where the gradients are");
+  UnitMemory memory(shards, path_ == model::Path::kernels);
+  update(shards, unit, {memory.gradient(unit), memory.copy(unit), step, lr, 1.0});
+  memory.publish(unit);
 }
 
 void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {

@@ -26,6 +26,8 @@ struct StateTensor {
   /// Elements of the unit's flat buffer that a value is of. 1: values are [shard_size]. More: they
   /// are [shard_size / block], of this many neighbours each; the last ones may be of padding.
   std::int64_t block = 1;
+  /// Factors: those of all rows of the unit, one after the other, the same on every rank of it.
+  plan::OptimizerState::Of of = plan::OptimizerState::Of::elements;
 };
 
 /// Keeps the states of its footprint, all zeros before the first step. Refers to `table`.
@@ -41,6 +43,11 @@ class Optimizer {
   /// as soon as it is published: collective on fsdp.
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale,
             const std::vector<int>& next = {});
+
+  /// The same of one unit, whose gradient is complete while others are still computed: for all
+  /// trained units of step `step`, one after the other, on every rank in the same order. Its
+  /// weights are closed and not gathered. Not where the states are offloaded.
+  void step_unit(shard::ModelShards& shards, int unit, std::int64_t step, double lr);
 
   /// From now on steps also keep an exponential mean of the weights, fp32: a state of the kind
   /// `ema_state` behind those of the footprint. After update t it is the mean of the weights after
@@ -62,7 +69,7 @@ class Optimizer {
   /// them gather those that are trained. Units are closed. Collective as shards.publish.
   void publish_other_weights(shard::ModelShards& shards) const;
 
-  /// Seconds that the last step took; on a GPU, where the host does not wait for it, the last one
+  /// Seconds that the last `step` took; on a GPU, where the host does not wait for it, the last one
   /// that is over, 0 before.
   double step_s() { return timer_.seconds(); }
 
@@ -79,6 +86,11 @@ class Optimizer {
     double weight_decay = 0;
     std::int64_t index = 0;  ///< of the first one among all that are trained, on any shards
     double lr_ratio = 1;     ///< to the step's
+  };
+  /// A run of one row.
+  struct Piece : Run {
+    int row = 0;
+    std::int64_t tensor_offset = 0;  ///< first element within the row
   };
   struct Step {
     at::Tensor gradient;  ///< of a unit, where the master weights are
@@ -112,6 +124,9 @@ class Optimizer {
   virtual bool has_gpu_kernels() const { return false; }
 
   const OptimizerSettings& settings() const { return settings_; }
+  /// `runs` of a unit, cut where rows end.
+  std::vector<Piece> pieces_of(const shard::ModelShards& shards, int unit,
+                               const std::vector<Run>& runs) const;
   /// How bf16 is rounded in a step; nothing: to nearest.
   std::optional<kernels::RoundingKey> rounding(const Step& step) const;
 
@@ -120,7 +135,8 @@ class Optimizer {
   void update(shard::ModelShards& shards, int unit, const Step& step);
   void average(const shard::ModelShards& shards, int unit, std::int64_t step);
   /// Zeros for this rank's shard of a unit.
-  at::Tensor new_state(const plan::OptimizerState& state, const at::Tensor& master) const;
+  at::Tensor new_state(const plan::OptimizerState& state, const shard::ModelShards& shards,
+                       int unit) const;
   /// What no run is of: padding, and rows that are not trained. A kernel leaves it as it was.
   static void cast_the_rest(const at::Tensor& master, const std::vector<Run>& runs,
                             const at::Tensor& copy);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "deck/exclusive.hpp"
+#include "deck/value.hpp"
 
 namespace finetune::optim {
 namespace {
@@ -253,6 +254,23 @@ void OptimizerSettings::bind(deck::Table& table, const std::vector<Kind>& kinds)
                  .sentence = "If ranks compute on GPUs: keep master weights and moments in host "
                              "memory and update them there."},
                 offload);
+  table.boolean(
+      {.name = "in_backward",
+       .restart = Restart::free,
+       .sentence = "Update each block as soon as its gradient is complete, while backward "
+                   "goes on: gradients of a few blocks are in memory, not of all. The "
+                   "same numbers, with one pass per step and without clipping."},
+      in_backward);
+  if (in_backward && max_grad_norm > 0)
+    table.problem("in_backward",
+                  "optimizer.in_backward = true contradicts optimizer.max_grad_norm = " +
+                      deck::to_toml(max_grad_norm),
+                  "the norm of all gradients is known when the first blocks are updated already",
+                  "Set max_grad_norm = 0, or in_backward = false.");
+  if (in_backward && offload)
+    table.problem("in_backward",
+                  "optimizer.in_backward = true contradicts optimizer.offload = true",
+                  "updates in the host's memory follow the backward pass", "Remove one of them.");
   deck::refuse_both(table, "warmup_steps", warmup_steps > 0, "warmup_ratio", warmup_ratio > 0);
 }
 

@@ -45,7 +45,8 @@ struct OptimizerSettings {
   std::vector<std::string> weight_decay_exclude = {};  ///< expressions for names of tensors
   double max_grad_norm = 1;
   Rounding rounding = Rounding::stochastic;
-  bool offload = false;  ///< master weights and states in host memory
+  bool offload = false;      ///< master weights and states in host memory
+  bool in_backward = false;  ///< a unit is updated as soon as its gradient is complete
 
   /// By name, those that optimizers read (Kind::keys); what is missing has its default.
   std::map<std::string, double, std::less<>> numbers = {};

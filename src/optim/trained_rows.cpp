@@ -19,20 +19,23 @@ plan::ShardSlice trained_part(const model::Parameter& row, const plan::ShardSlic
 }
 
 void forget_other_rows(shard::ModelShards& shards) {
-  for (const int unit : shards.trained_units()) {
-    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
-      const model::Parameter& row = shards.table().row(slice.row);
-      if (!row.trainable || !row.trained_rows) continue;
-      const plan::ShardSlice part = trained_part(row, slice);
-      const at::Tensor gradient = shards.gradient(unit).narrow(0, slice.shard_offset, slice.count);
-      if (part.count == 0) {
-        gradient.zero_();
-        continue;
-      }
-      const std::int64_t before = part.tensor_offset - slice.tensor_offset;
-      gradient.narrow(0, 0, before).zero_();
-      gradient.narrow(0, before + part.count, slice.count - before - part.count).zero_();
+  for (const int unit : shards.trained_units())
+    forget_other_rows(shards, unit);
+}
+
+void forget_other_rows(shard::ModelShards& shards, int unit) {
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
+    const model::Parameter& row = shards.table().row(slice.row);
+    if (!row.trainable || !row.trained_rows) continue;
+    const plan::ShardSlice part = trained_part(row, slice);
+    const at::Tensor gradient = shards.gradient(unit).narrow(0, slice.shard_offset, slice.count);
+    if (part.count == 0) {
+      gradient.zero_();
+      continue;
     }
+    const std::int64_t before = part.tensor_offset - slice.tensor_offset;
+    gradient.narrow(0, 0, before).zero_();
+    gradient.narrow(0, before + part.count, slice.count - before - part.count).zero_();
   }
 }
 

@@ -13,5 +13,6 @@ plan::ShardSlice trained_part(const model::Parameter& row, const plan::ShardSlic
 
 /// Sets the reduced gradients of rows that stay as they are to zero: before norms and clipping.
 void forget_other_rows(shard::ModelShards& shards);
+void forget_other_rows(shard::ModelShards& shards, int unit);
 
 }  // namespace finetune::optim

@@ -185,7 +185,8 @@ OpenAxes sharing_axes(const PlanInput& request, const model::ParameterTable& tab
   OpenAxes open;
   if (request.ranks.world_size == 1) return open;
   open = open_axes(request.parallel);
-  if (request.optimizer.needs_matrices) open.tp = open.ep = false;
+  if (request.optimizer.needs_matrices || request.optimizer.has_factors())
+    open.tp = open.ep = false;
   open.ep = open.ep && std::ranges::any_of(table.rows, [](const model::Parameter& row) {
               return row.of_experts.has_value();
             });

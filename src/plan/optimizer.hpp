@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "model/parameter_table.hpp"
 #include "plan/layout/numbers.hpp"
+#include "plan/layout/shard_map.hpp"
 
 namespace finetune::plan {
 
@@ -21,10 +23,20 @@ struct OptimizerState {
   /// the start of the unit, and shards begin at multiples of it.
   std::int64_t block = 1;
   bool is_signed = true;  ///< else a negative value in a checkpoint is damage
+  /// What a value is of. Factors, of rows and columns of matrices (the last two dims) and of
+  /// elements of what is no matrix, are so few that every rank that shares a unit has all of them.
+  enum class Of { elements, rows, columns, vectors } of = Of::elements;
 
+  bool is_of_elements() const { return of == Of::elements; }
   core::DType dtype_in(const Numbers& numbers) const { return dtype.value_or(numbers.moments); }
-  /// Values that `count` neighbouring elements need.
-  std::int64_t num_values(std::int64_t count) const { return (count + block - 1) / block; }
+  /// Values that `count` neighbouring elements need, besides factors.
+  std::int64_t num_values(std::int64_t count) const {
+    return is_of_elements() ? (count + block - 1) / block : 0;
+  }
+  /// Shape of a parameter's factors, which a tensor of a checkpoint has too; nothing: it has none.
+  std::optional<std::vector<std::int64_t>> factor_shape(const model::Parameter& parameter) const;
+  /// Values that a rank keeps of a trained unit, for its shard and the padding of it.
+  std::int64_t num_values(const model::ParameterTable& table, const UnitLayout& unit) const;
 };
 
 /// The exponential mean of weights that training may keep (train.ema_decay): fp32.
@@ -55,12 +67,22 @@ struct OptimizerFootprint {
   /// with tp and ep, whose ranks have parts of them.
   bool needs_matrices = false;
 
+  /// Whether it has factors, which are sums over all ranks of a unit: not with tp and ep either.
+  bool has_factors() const;
   /// Elements that shards begin at multiples of.
   std::int64_t block() const;
   /// Whether there is an `ema_state` among them.
   bool keeps_ema() const;
-  /// Of all states of `count` neighbouring elements that begin where a block does.
+  /// Of all states of `count` neighbouring elements that begin where a block does, besides factors.
   std::int64_t state_bytes(std::int64_t count, const Numbers& numbers) const;
+  /// Of the factors of a trained unit.
+  std::int64_t factor_bytes(const model::ParameterTable& table, const UnitLayout& unit,
+                            const Numbers& numbers) const;
+  /// Of all that a rank keeps of a trained unit.
+  std::int64_t shard_bytes(const model::ParameterTable& table, const UnitLayout& unit,
+                           const Numbers& numbers) const {
+    return state_bytes(unit.shard_size, numbers) + factor_bytes(table, unit, numbers);
+  }
 };
 
 /// The same with a mean of the weights behind its states.

@@ -212,7 +212,7 @@ void require_offloadable(const PlanInput& request) {
 }
 
 void require_whole_matrices(const PlanInput& request, const Mesh& mesh) {
-  if (!request.optimizer.needs_matrices) return;
+  if (!request.optimizer.needs_matrices && !request.optimizer.has_factors()) return;
   for (const auto& [name, size] : {std::pair("tp", mesh.axes[Axis::tp]), std::pair("ep", mesh.ep)})
     if (size > 1)
       core::fail(core::ErrorKind::deck,
@@ -243,10 +243,14 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
             .uneven_router_bytes = 0,
             .num_parameters = table.num_parameters(),
             .num_trainable = table.num_trainable(),
+            .factor_bytes = 0,
             .numbers = request.numbers,
             .ranks = request.ranks,
             .bucket = request.parallel.bucket,
             .warnings = warnings(mesh, request.ranks)};
+  for (const UnitLayout& unit : plan.shards.units())
+    if (unit.trainable)
+      plan.factor_bytes += request.optimizer.factor_bytes(grouped, unit, request.numbers);
   for (std::string& text : batch_warnings(plan.batch, mesh))
     plan.warnings.push_back(std::move(text));
   if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));
@@ -278,6 +282,23 @@ void require_sane_batch(const Plan& plan, const std::string& deck) {
        fmt::format("Use {} or less on {}.",
                    core::with_commas(most_passes * data_ranks * batch.micro_batch),
                    data_ranks_text(plan.mesh))});
+}
+
+void require_one_pass(const Plan& plan, const PlanInput& request) {
+  const BatchPlan& batch = plan.batch;
+  if (!request.updates_in_backward || batch.accumulation <= 1) return;
+  const std::int64_t data_ranks = plan.mesh.size(groups::batch);
+  core::fail(
+      core::ErrorKind::deck,
+      {request.deck,
+       fmt::format("optimizer.in_backward = true and {} passes of {} sequence{} per rank and "
+                   "step",
+                   core::with_commas(batch.accumulation), batch.micro_batch,
+                   batch.micro_batch == 1 ? "" : "s"),
+       "the gradient of one pass is not that of the step",
+       fmt::format("Set train.global_batch = {} or less on {}, raise train.micro_batch, or "
+                   "set in_backward = false.",
+                   core::with_commas(data_ranks * batch.micro_batch), data_ranks_text(plan.mesh))});
 }
 
 std::string to_string(const std::vector<MemoryItem>& items) {

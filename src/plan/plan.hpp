@@ -68,7 +68,8 @@ struct PlanInput {
   /// One that learns almost the same in less memory, where there is one.
   std::optional<OptimizerFootprint> lighter_optimizer;
   double adapter_dropout = 0;
-  bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
+  bool offloads_optimizer = false;   ///< on a GPU: master weights and moments in host memory
+  bool updates_in_backward = false;  ///< schedule::Rules
   bool on_gpu = false;
   /// On a GPU: kernels compute there, not compositions of libtorch's operations.
   bool has_gpu_kernels = false;
@@ -101,6 +102,7 @@ struct Plan {
   std::int64_t uneven_router_bytes = 0;
   std::int64_t num_parameters = 0;
   std::int64_t num_trainable = 0;
+  std::int64_t factor_bytes = 0;  ///< of the optimizer (OptimizerState::Of), all of them
   Numbers numbers;
   Ranks ranks;
   Bucket bucket = Bucket::block;
@@ -134,6 +136,10 @@ ShardMap shards_of(const Plan& plan, const model::ParameterTable& own);
 /// Refuses a step of more passes per rank than anybody would wait for. `deck` is its path.
 /// Throws: ErrorKind::deck naming the largest batch for these ranks.
 void require_sane_batch(const Plan& plan, const std::string& deck);
+
+/// Refuses several passes per step where units are updated in backward, for the plan that is run.
+/// Throws: ErrorKind::deck, with global batches that are one pass.
+void require_one_pass(const Plan& plan, const PlanInput& request);
 
 /// What the items of a device hold, by category.
 std::string to_string(const std::vector<MemoryItem>& items);

@@ -59,6 +59,7 @@ class Writer {
       add(Action::backward, stage);
       reduce_completed(stage, pass);
       let_go(stages_.units(stage));
+      update_completed(stage + 1, pass);
     }
     // The embedding's gradient needs none of its weights; the next pass does.
     next_ = pass;
@@ -68,6 +69,10 @@ class Writer {
     add(Action::backward, stages_.embedding());
     reduce_completed(stages_.embedding(), pass);
     let_go(stages_.all_along());
+    update_completed(stages_.embedding() + 1, pass);
+    update_completed(stages_.embedding(), pass);
+    for (const int unit : std::exchange(held_too_long_, {}))
+      update(unit);
     return std::move(events_);
   }
 
@@ -186,6 +191,24 @@ class Writer {
     }
   }
 
+  void update_completed(int stage, Pass pass) {
+    if (!rules_.updates_in_backward || pass != Pass::last) return;
+    for (const int unit : stages_.completed(stage)) {
+      if (!stages_.unit(unit).is_trained) continue;
+      if (num_holders(unit) > 0)
+        held_too_long_.push_back(unit);
+      else
+        update(unit);
+    }
+  }
+
+  void update(int unit) {
+    // What was gathered would be out of date.
+    if (stays(unit)) add(Action::release, unit);
+    add(Action::update, unit);
+    add(Action::publish, unit);
+  }
+
   static constexpr int nobody = -1;
 
   const Stages& stages_;
@@ -195,6 +218,7 @@ class Writer {
   std::vector<char> has_open_gradient_;  ///< of units
   std::vector<char> is_first_;           ///< likewise
   std::vector<char> is_here_;            ///< likewise: this pass has begun to gather it
+  std::vector<int> held_too_long_;       ///< complete, but open until the pass ends
   std::optional<Pass> next_;             ///< once nothing of this pass needs them again
   std::vector<Event> events_;
 };
@@ -316,7 +340,7 @@ std::vector<Event> make_update(const std::vector<int>& trained_units, const Rule
 StepEvents make_step(const Stages& stages, const Rules& rules) {
   std::vector<int> trained;
   for (int unit = 0; unit < stages.num_units(); ++unit)
-    if (stages.unit(unit).is_trained) trained.push_back(unit);
+    if (stages.unit(unit).is_trained && !rules.updates_in_backward) trained.push_back(unit);
   return {make_pass(stages, rules, Pass::more_follow), make_pass(stages, rules, Pass::last),
           make_end(stages, rules), make_update(trained, rules, first_units(stages, rules))};
 }

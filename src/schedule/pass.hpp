@@ -32,7 +32,7 @@ enum class Action {
   bring_back,  ///< starts back towards the device, for `again` or `backward`
   // Of the step.
   finish,  ///< all gradients have arrived in the sums
-  // Of a unit, in the optimizer's part of the step.
+  // Of a unit, in the optimizer's part of the step, or in backward.
   fetch,    ///< its gradient starts towards the host, where its master weights are
   update,   ///< its master weights and states change; waits for what was fetched
   publish,  ///< its new weights start towards where they are gathered from
@@ -76,6 +76,9 @@ struct Rules {
   Blocks blocks = Blocks::kept;
   /// Master weights and states are in the host's memory, everything else is a device's.
   bool offloads = false;
+  /// A unit is updated as soon as its gradient is complete and nothing reads its weights, while
+  /// backward goes on; of a step that is one pass. Not with `offloads`.
+  bool updates_in_backward = false;
 
   bool overlaps() const { return prefetch_depth > 0; }
 };
@@ -86,7 +89,8 @@ enum class Pass { more_follow, last };
 /// block's stay open, since backward begins with them; a gradient leaves as soon as no earlier
 /// stage adds to it. What the next pass needs first stays gathered, or is gathered while the
 /// embedding's gradient is computed; in the last pass only what is frozen, as the optimizer changes
-/// the rest. Of offloaded blocks the device has memory for two at a time: in forward one's
+/// the rest. Units that are updated in backward are so one stage later, while the next gradients
+/// leave. Of offloaded blocks the device has memory for two at a time: in forward one's
 /// activations leave while the next's are computed, in backward one's return while another's are
 /// read. Every rank of fsdp has the same list, with or without a micro-batch of its own.
 std::vector<Event> make_pass(const Stages& stages, const Rules& rules, Pass pass = Pass::last);
@@ -102,10 +106,10 @@ std::vector<Event> make_end(const Stages& stages, const Rules& rules);
 /// gathered ahead.
 std::vector<int> first_units(const Stages& stages, const Rules& rules);
 
-/// What the optimizer does with the units that are trained. Of `next`, which are the next pass's
-/// first units, each is gathered as soon as it has its new weights. Offloaded, one unit's gradient
-/// travels while the one before is updated, and its weights travel back meanwhile: two units at
-/// most have memory of the host for either.
+/// What the optimizer does with `trained_units`, those that were not updated in backward. Of
+/// `next`, which are the next pass's first units, each is gathered as soon as it has its new
+/// weights. Offloaded, one unit's gradient travels while the one before is updated, and its weights
+/// travel back meanwhile: two units at most have memory of the host for either.
 std::vector<Event> make_update(const std::vector<int>& trained_units, const Rules& rules,
                                const std::vector<int>& next = {});
 /// Gradients, and weights on their way back, that are in the host's memory at once.

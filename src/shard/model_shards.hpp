@@ -111,6 +111,12 @@ class ModelShards : public model::Weights {
   /// Returns when all sums are complete.
   void finish_gradients() { gradients_.finish(); }
 
+  /// Returns when the sums of a unit are complete, whose gradient was reduced in the last pass.
+  /// Every rank asks for the same units in the same order.
+  void finish_gradient(int unit) { gradients_.finish(unit); }
+  /// Gives back the memory of a unit's gradient, which nobody needs any more.
+  void release_gradient(int unit) { gradients_.release(unit); }
+
   /// Forgets the gradients of the last step. `num_micro_batches` of the next, over all ranks.
   void reset_gradients(std::int64_t num_micro_batches = 1);
 

@@ -3,10 +3,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "comm/agree.hpp"
@@ -47,6 +52,53 @@ std::string_view take_field(std::string_view& packed) {
   return field;
 }
 
+/// "model-00002-of-00003.safetensors": the second of three. Nothing: a file of another name.
+struct Shard {
+  std::size_t number = 0, count = 0;
+};
+std::optional<Shard> shard_named(std::string_view name) {
+  constexpr std::string_view begin = "model-", middle = "-of-", end = ".safetensors";
+  constexpr std::size_t digits = 5;
+  if (name.size() != begin.size() + digits + middle.size() + digits + end.size() ||
+      !name.starts_with(begin) || !name.ends_with(end) ||
+      name.substr(begin.size() + digits, middle.size()) != middle)
+    return std::nullopt;
+  const auto number = [&](std::size_t at) {
+    std::size_t value = 0;
+    const std::string_view text = name.substr(at, digits);
+    const auto [last, error] = std::from_chars(text.data(), text.data() + digits, value);
+    return error == std::errc() && last == text.data() + digits ? value : 0;
+  };
+  const Shard shard{number(begin.size()), number(begin.size() + digits + middle.size())};
+  if (shard.number == 0 || shard.number > shard.count) return std::nullopt;
+  return shard;
+}
+
+/// Shards of a model without their index: which of them are there, and which are not.
+void refuse_shards_without_index(const fs::path& folder) {
+  std::error_code ignored;
+  std::set<std::size_t> there;
+  std::size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto shard = shard_named(entry.path().filename().string());
+    if (!shard) continue;
+    there.insert(shard->number);
+    count = std::max(count, shard->count);
+  }
+  if (there.empty()) return;
+  constexpr std::size_t most = 8;
+  std::vector<std::string> missing = {index_name};
+  for (std::size_t number = 1; number <= count && missing.size() <= most; ++number)
+    if (!there.contains(number))
+      missing.push_back(fmt::format("model-{:05d}-of-{:05d}.safetensors", number, count));
+  if (missing.size() > most) missing.back() = "...";
+  refuse(folder,
+         fmt::format("lacks {} ({} of its {} safetensors files are there)",
+                     fmt::join(missing, ", "), there.size(), count),
+         "the index says which tensors a model has, and in which file",
+         "Copy or download what is missing, with the hub's own tool as README.md says.");
+}
+
 /// Why a folder without safetensors files cannot be used, as far as one can see.
 [[noreturn]] void refuse_folder(const fs::path& folder) {
   std::error_code ignored;
@@ -63,6 +115,7 @@ std::string_view take_field(std::string_view& packed) {
            "loading pickle files can run code that is hidden in them",
            "Save the model with transformers' save_pretrained first.");
   }
+  refuse_shards_without_index(folder);
   refuse(folder, fmt::format("has neither {} nor {}", single_name, index_name),
          "a Hugging Face model has one of them", "Check model.path.");
 }

@@ -95,6 +95,15 @@ TEST(PlanOnAMachine, CountsTheStepsOfEpochsFromTheSamples) {
   EXPECT_EQ(count(outcome.out, "follows from the data"), 0) << outcome.out;
 }
 
+TEST(PlanOnAMachine, TakesPartsOfEpochs) {
+  const std::vector<std::string> part = {"--machine", "h100-8", "--nodes", "2", "train.epochs=0.5"};
+  EXPECT_EQ(count(plan(recipe, part).out, "how many steps 0.5 epochs are follows"), 1);
+  std::vector<std::string> counted = part;
+  counted.insert(counted.end(), {"--samples", "6401", "train.global_batch=64"});
+  const Outcome outcome = plan(recipe, counted);
+  EXPECT_EQ(count(outcome.out, "for 51 steps"), 1) << outcome.text();
+}
+
 TEST(PlanOnAMachine, MarksNodesWhoseRanksHaveNothingToDo) {
   const Outcome outcome =
       plan(recipe, {"--machine", "h100-8", "--nodes", "4", "train.global_batch=16"});

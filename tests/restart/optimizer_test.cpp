@@ -24,6 +24,7 @@ Settings with(Settings settings, const Settings& more) {
 const Settings lora = {"adapter.name=lora", "adapter.lora_r=4", "adapter.lora_dropout=0.1"};
 const Settings in_8bit = {"optimizer.name=adamw8bit"};
 const Settings by_lion = {"optimizer.name=lion"};
+const Settings by_adafactor = {"optimizer.name=adafactor"};
 const Settings by_muon = {"optimizer.name=muon"};
 const Settings lion_in_8bit = {"optimizer.name=lion8bit"};
 const Settings schedule_free = {"optimizer.name=schedule_free", "optimizer.schedule=constant"};
@@ -41,11 +42,12 @@ struct Case {
 };
 
 /// The same bits need as many threads a rank, whatever cores one rank alone may use.
-class OtherOptimizer : public testing::TestWithParam<Case> {
+class OfOneThread : public testing::Test {
  protected:
   void SetUp() override { ::setenv("OMP_NUM_THREADS", "1", 1); }
   void TearDown() override { ::unsetenv("OMP_NUM_THREADS"); }
 };
+class OtherOptimizer : public OfOneThread, public testing::WithParamInterface<Case> {};
 
 void run(const Job& job, const Start& start, int exit_code) {
   const Outcome outcome = job.run(start.ranks, start.settings);
@@ -112,6 +114,18 @@ INSTANTIATE_TEST_SUITE_P(
                          with(short_run("bf16-mixed"), with(lora, by_muon)),
                          {3},
                          {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
+                    Case{"AdafactorInFp32",
+                         with(short_run("32-true"), by_adafactor),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"AdafactorInBf16",
+                         with(short_run("bf16-true"), by_adafactor),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"AdafactorOfLora",
+                         with(short_run("bf16-mixed"), with(lora, by_adafactor)),
+                         {3},
+                         {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
                     Case{"ScheduleFreeInFp32",
                          with(short_run("32-true"), schedule_free),
                          {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
@@ -145,6 +159,27 @@ TEST(Optimizer, MayNotChangeWithinARunNorItsBlocks) {
   run(job, {2, in_8bit}, exit_resubmit);
 }
 
+/// On two ranks, and of three the last has nothing to compute.
+TEST_F(OfOneThread, UpdatesInBackwardWithTheBitsOfUpdatesAfterIt) {
+  for (const std::string name : {"adamw", "adafactor", "muon"}) {
+    Settings settings =
+        with(short_run("bf16-mixed"),
+             {"optimizer.name=" + name, "optimizer.max_grad_norm=0", "train.global_batch=8",
+              "train.micro_batch=4", "train.determinism=topology", "train.check_replicas=true"});
+    for (const char* other :
+         {"optimizer.max_grad_norm=0.5", "train.global_batch=5", "train.micro_batch=2"})
+      std::erase(settings, other);
+    const Job straight("optimizer.behind." + name, settings);
+    run(straight, {2}, 0);
+    settings.emplace_back("optimizer.in_backward=true");
+    const Job moved("optimizer.in_backward." + name, settings);
+    run(moved, {2, {"train.stop_after_steps=7"}}, exit_resubmit);
+    run(moved, {3}, 0);
+    expect_same_metrics(moved, straight);
+    EXPECT_TRUE(moved.exported() == straight.exported()) << name;
+  }
+}
+
 TEST(Optimizer, IsPlannedAsItIs) {
   const Job job("optimizer.planned", short_run("32-true"));
   const auto plan = [&](const Settings& more) {
@@ -155,6 +190,7 @@ TEST(Optimizer, IsPlannedAsItIs) {
   };
   EXPECT_EQ(count(plan({}), "AdamW moments, fp32"), 1);
   EXPECT_EQ(count(plan(in_8bit), "AdamW moments, 8-bit"), 1);
+  EXPECT_EQ(count(plan(by_adafactor), "Adafactor moments, rows and columns, fp32"), 1);
   EXPECT_EQ(count(plan(by_lion), "Lion moment, fp32"), 1);
   EXPECT_EQ(count(plan(lion_in_8bit), "Lion moment, 8-bit"), 1);
   const std::string free = plan(with(schedule_free, {"precision.mode=32-true"}));

@@ -135,6 +135,29 @@ TEST(Saving, ByEpochsIsTheSameOnAnyRanksAndBehindARestart) {
   EXPECT_EQ(kept, ends);
 }
 
+TEST(Saving, OfARunThatEndsWithinAnEpochEndsWithTheBitsOfOneThatWasNotStopped) {
+  // 1.6 epochs of 4 steps are 6.4, so 7: the schedule, saves and validations go by that.
+  std::vector<std::string> by_epochs =
+      settings({"train.epochs=1.6", "checkpoint.save_epochs=0.5", "train.validate_epochs=0.5",
+                "checkpoint.save_total_limit=99"});
+  std::erase(by_epochs, "train.validate_steps=8");
+  std::erase(by_epochs, "train.max_steps=12");
+  const Job straight("saving.part", by_epochs);
+  const Outcome outcome = straight.run(2);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(ends_of(straight, 0.5), (Steps{2, 4, 6}));
+  EXPECT_EQ(kept_steps(straight), (Steps{2, 4, 6, 7}));
+
+  const Job stopped("saving.part_stopped", by_epochs);
+  EXPECT_EQ(stopped.run(2, {"train.stop_after_steps=3"}).exit_code, 75);
+  EXPECT_EQ(stopped.run(2).exit_code, 0);
+  expect_same_metrics(stopped, straight);
+  EXPECT_TRUE(stopped.checkpoint_bytes(7) == straight.checkpoint_bytes(7));
+  const Outcome longer = stopped.run(2, {"train.epochs=2.1"});
+  EXPECT_EQ(longer.exit_code, 0) << longer.text();
+  EXPECT_EQ(stopped.steps().size(), 9u);
+}
+
 TEST(Saving, KeepsTheNewestTheMultiplesAndTheBest) {
   // A learning rate that spoils the model soon: the validation at step 8 is the best.
   const Job job("saving.keep", settings({"checkpoint.save_steps=1", "checkpoint.save_total_limit=1",

@@ -53,6 +53,21 @@ TEST(VerifyModel, SaysThatItsConfigurationIsMissing) {
       << outcome.text();
 }
 
+TEST(VerifyModel, NamesTheShardsAndTheIndexThatAreMissing) {
+  const fs::path folder = model_in("shards");
+  const fs::path model = folder / "model";
+  fs::rename(model / "model.safetensors", model / "model-00002-of-00004.safetensors");
+  write_file(model / "model-00004-of-00004.safetensors", "");
+  const Outcome outcome = verify(folder);
+  EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
+  EXPECT_EQ(count(outcome.text(),
+                  "model: lacks model.safetensors.index.json, model-00001-of-00004.safetensors, "
+                  "model-00003-of-00004.safetensors (2 of its 4 safetensors files are there)"),
+            1)
+      << outcome.text();
+  EXPECT_EQ(count(outcome.text(), ": good"), 0) << outcome.text();
+}
+
 TEST(VerifyModel, TellsAllThatIsWrong) {
   const fs::path folder = model_in("bad");
   const fs::path model = folder / "model", weights = model / "model.safetensors";

@@ -5,14 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/error.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/composed.hpp"
 #include "kernels/composed_muon.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "optim/elements.hpp"
 #include "optim/optimizer.hpp"
-#include "optim/trained_rows.hpp"
 #include "optimizers/adamw/adamw.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/muon/kind.hpp"
@@ -54,11 +52,6 @@ class Muon : public optim::Optimizer {
   }
 
  private:
-  /// A run of one row.
-  struct Piece : Run {
-    int row = 0;
-  };
-
   at::Tensor exp_avg(int unit) const { return state(unit, 0); }
   at::Tensor exp_avg_sq(int unit) const { return state(unit, 1); }
 
@@ -82,8 +75,6 @@ class Muon : public optim::Optimizer {
   }
   bool has_gpu_kernels() const override { return true; }
 
-  std::vector<Piece> pieces_of(const shard::ModelShards& shards, int unit,
-                               const std::vector<Run>& runs) const;
   template <typename Weight, typename Moment>
   void update(shard::ModelShards& shards, int unit, const Run& run, const Step& step);
   void update_composed(shard::ModelShards& shards, int unit, const Run& run, const Step& step);
@@ -97,27 +88,6 @@ class Muon : public optim::Optimizer {
   double momentum_;
   std::map<int, std::vector<Matrix>> matrices_;  ///< by unit
 };
-
-std::vector<Muon::Piece> Muon::pieces_of(const shard::ModelShards& shards, int unit,
-                                         const std::vector<Run>& runs) const {
-  std::vector<Piece> pieces;
-  for (const plan::ShardSlice& whole : shards.map().slices(unit, shards.shard_of(unit))) {
-    const plan::ShardSlice slice = optim::trained_part(table_.row(whole.row), whole);
-    if (!table_.row(whole.row).trainable || slice.count == 0) continue;
-    const auto run = std::ranges::find_if(runs, [&](const Run& each) {
-      return each.offset <= slice.shard_offset && slice.shard_offset < each.offset + each.count;
-    });
-    core::check(run != runs.end(), "what is trained of a row lies in a run");
-    Piece piece;
-    static_cast<Run&>(piece) = *run;
-    piece.index += slice.shard_offset - run->offset;
-    piece.offset = slice.shard_offset;
-    piece.count = slice.count;
-    piece.row = slice.row;
-    pieces.push_back(piece);
-  }
-  return pieces;
-}
 
 template <typename Weight, typename Moment>
 void Muon::update(shard::ModelShards& shards, int unit, const Run& run, const Step& step) {

@@ -53,7 +53,8 @@ std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
     return std::make_unique<ArrowRecords>(core::File(path, core::File::Mode::read), most_records);
   if (ending.starts_with(".mds")) return open_mds(path);
   if (ending == ".idx") return std::make_unique<MegatronRecords>(path);
-  for (const auto& [begin, separator] : {std::pair(".csv", ','), std::pair(".tsv", '\t')})
+  for (const auto& [begin, separator] :
+       {std::pair(".csv", separator_of_names), std::pair(".tsv", '\t')})
     if (ending.starts_with(begin))
       return std::make_unique<CsvRecords>(path, separator, most_records);
   if (ending.starts_with(".tar"))

@@ -52,6 +52,9 @@ class Records {
   /// All files whose bytes decide the records.
   virtual std::vector<std::filesystem::path> files() const { return {path()}; }
 
+  /// How it was understood where its name does not say that, for people; empty: as usual.
+  virtual std::string note() const { return {}; }
+
   /// Whether these are documents of running text, and not samples.
   virtual bool are_documents() const { return false; }
 

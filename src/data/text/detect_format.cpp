@@ -17,6 +17,7 @@
 #include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/columns.hpp"
+#include "data/text/conversation.hpp"
 
 namespace finetune::data {
 namespace {
@@ -65,10 +66,26 @@ struct Votes {
   std::vector<std::string> strong;
   std::vector<std::string> weak;
   std::string fields;  ///< of the first record
+  std::string turns;   ///< what the deck says where its fields are the turns of a chat; or empty
 };
 
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+/// Columns called as user and assistant are, in the order of the record: one turn of each.
+std::string turns_of(const OrderedJson& record) {
+  std::array<std::string, 2> columns;
+  bool is_one_each = true;
+  for (const auto& item : record.items()) {
+    const auto named = role_named(item.key());
+    if (!named || (named->role != ChatRole::user && named->role != ChatRole::assistant)) continue;
+    std::string& column = columns[named->role == ChatRole::user ? 0 : 1];
+    is_one_each = is_one_each && column.empty() && item.value().is_string();
+    column = core::one_line(item.key());
+  }
+  if (!is_one_each || columns[0].empty() || columns[1].empty()) return "";
+  return fmt::format("format = \"chat\", turn_columns = [\"{}\", \"{}\"]", columns[0], columns[1]);
 }
 
 Votes votes_of(const Records& records, const Columns& columns, std::span<const Format> formats) {
@@ -82,7 +99,10 @@ Votes votes_of(const Records& records, const Columns& columns, std::span<const F
       if (i == 0) throw;
       break;
     }
-    if (i == 0) votes.fields = field_list(record);
+    if (i == 0) {
+      votes.fields = field_list(record);
+      votes.turns = turns_of(records.ordered(0));
+    }
     for (const Format& format : formats) {
       const Fit fit = format.fits ? format.fits(record, columns) : Fit::no;
       if (fit == Fit::strong) add_once(votes.strong, format.name);
@@ -126,6 +146,12 @@ std::string example_for(const Votes& votes) {
          fmt::format("its first record has the fields {}", votes.fields),
          "To train on both, set model.problem_type = \"reward\"; to learn from the chosen ones "
          "alone, data.format = \"completion\" and data.answer_column = \"chosen\"."});
+  if (!votes.turns.empty())
+    core::fail(core::ErrorKind::input,
+               {file.string(), "has columns that are called as roles of a chat are",
+                fmt::format("its first record has the fields {}", votes.fields),
+                fmt::format("If they are what user and assistant say, write below [data]: {}.",
+                            votes.turns)});
   const std::string example = example_for(votes);
   std::vector<std::string> names;
   // Labels and pairs are for other heads, which ask for no format.
@@ -180,8 +206,10 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
   const Votes votes = votes_of(*records, columns, formats);
   const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
   if (fitting.size() != 1) fail_undecided(file, votes, fitting, formats);
+  const std::string note = records->note();
   return {fitting.front(),
-          fmt::format("{} has the fields {}", file.filename().string(), votes.fields),
+          fmt::format("{} has the fields {}{}", file.filename().string(), votes.fields,
+                      note.empty() ? "" : ", " + note),
           std::move(records)};
 }
 

@@ -152,6 +152,13 @@ void settle_rest(Draft& draft) {
   }
 }
 
+/// What theirs say of AdamW, Adafactor does not read.
+void settle_moments(Draft& draft) {
+  if (draft.value("optimizer.name") != R"("adafactor")") return;
+  for (const char* key : {"optimizer.beta1", "optimizer.beta2", "optimizer.eps"})
+    if (!draft.is_given(key)) draft.drop(key);
+}
+
 void settle_profile(Draft& draft) {
   if (!draft.is_on("profile")) return;
   const auto take = [&](const char* fact, const char* key) {
@@ -184,6 +191,7 @@ void settle(const Source& source, Draft& draft) {
       draft.set(std::string(each.key), std::string(each.value),
                 fmt::format("the default of {}", source.title));
   }
+  settle_moments(draft);
 }
 
 }  // namespace finetune::migrate

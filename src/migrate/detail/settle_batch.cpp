@@ -100,14 +100,13 @@ void settle_batch(Draft& draft) {
                   static_cast<std::int64_t>(std::ceil(static_cast<double>(*per_epoch) * epochs))),
               fmt::format("{} x {:g} epochs", draft.fact("steps_per_epoch")->name, epochs));
   if (fact == nullptr) return;
-  const auto whole = fact->value.integer();
-  if (whole && *whole >= 1) {
-    draft.set("train.epochs", std::to_string(*whole), fact->name);
+  if (fact->value.number() && epochs > 0) {
+    const auto whole = fact->value.integer();
+    draft.set("train.epochs", whole ? std::to_string(*whole) : deck::to_toml(epochs), fact->name);
     settle_samples(draft, epochs);
   } else if (!draft.has("train.max_steps")) {
     draft.stop(fact->value, fmt::format("{} = {}", fact->name, fact->value.shown()),
-               "epochs are whole here; finetune plan DECK.toml --data says how many steps one has",
-               "train.max_steps=STEPS");
+               "train.epochs is a number above 0", "train.max_steps=STEPS");
   }
 }
 

@@ -154,7 +154,7 @@ void set_splits(Draft& draft, const std::vector<DataSet>& data) {
   set_common(draft, "data.split", names, "splits");
   if (!is_weighted) return;
   draft.set("data.weights", deck::to_toml(weights), "parts of the data sets");
-  if (draft.integer("epochs").value_or(1) > 1)
+  if (draft.number("epochs").value_or(1) > 1)
     draft.note(Kind::differs, "parts of data sets",
                "data.weights takes another part of them in each epoch");
 }

@@ -8,6 +8,8 @@
 namespace finetune::migrate {
 namespace {
 
+constexpr std::string_view by_given_rate =
+    "by optimizer.lr, not relative to the step or to weights, and without momentum";
 constexpr std::string_view eight_bits = "its moments have 8 bits, the fewest there are";
 constexpr std::string_view no_paging =
     "moments are paged nowhere; optimizer.offload keeps them in host memory";
@@ -30,6 +32,7 @@ constexpr auto words = std::to_array<Word>({
     {"optimizer.name", "paged_adamw_32bit", "adamw", no_paging},
     {"optimizer.name", "bitsandbytes.optim.pagedadamw", "adamw", no_paging},
     {"optimizer.name", "bitsandbytes.optim.adamw", "adamw"},
+    {"optimizer.name", "adafactor", "adafactor", by_given_rate},
     {"optimizer.name", "adamw_8bit", "adamw8bit"},
     {"optimizer.name", "adamw_bnb_8bit", "adamw8bit"},
     {"optimizer.name", "adamw_torch_8bit", "adamw8bit"},

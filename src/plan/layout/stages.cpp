@@ -56,6 +56,13 @@ schedule::Blocks blocks_of(const PlanInput& request) {
                    request.offloaded_blocks);
 }
 
+schedule::Rules rules_of(const PlanInput& request, const Mesh& mesh) {
+  schedule::Rules rules =
+      rules_of(mesh.sharding, request.parallel.prefetch_depth(), blocks_of(request));
+  rules.updates_in_backward = request.updates_in_backward;
+  return rules;
+}
+
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table) {
   const model::Role wanted =
       architecture.tied_embeddings ? model::Role::embedding : model::Role::head;

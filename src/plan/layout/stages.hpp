@@ -18,6 +18,9 @@ schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& m
 /// `prefetch_depth`: ParallelSettings::prefetch_depth.
 schedule::Rules rules_of(Sharding sharding, int prefetch_depth, schedule::Blocks blocks);
 
+/// Those of a plan's request; master weights and states where the gradients are.
+schedule::Rules rules_of(const PlanInput& request, const Mesh& mesh);
+
 /// Which blocks are computed again whole, and which are offloaded.
 schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks,
                            std::int64_t offloaded_blocks = 0);

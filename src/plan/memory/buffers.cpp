@@ -205,6 +205,19 @@ bool is_used_for(std::int64_t free_size, std::int64_t count) {
   return free_size >= count && free_size <= 2 * pooled_size(count);
 }
 
+std::int64_t count_sums(const ShardMap& shards, const schedule::Stages& stages,
+                        const schedule::Rules& rules) {
+  if (!rules.updates_in_backward) return shards.shard_elements();
+  std::int64_t now = 0, most = 0;
+  for (const schedule::Event& event : make_pass(stages, rules, schedule::Pass::last)) {
+    const auto size = [&] { return shards.unit(event.index).shard_size; };
+    if (event.action == schedule::Action::open_gradient) now += size();
+    if (event.action == schedule::Action::publish) now -= size();
+    most = std::max(most, now);
+  }
+  return most;
+}
+
 BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
                           const BufferRules& rules) {
   const schedule::StepEvents events = make_step(stages, rules.schedule);

@@ -51,6 +51,11 @@ inline constexpr std::int64_t offloaded_piece_bytes = std::int64_t{32} << 20;
 /// Host memory for one block that keeps `bytes`.
 std::int64_t offloaded_host_bytes(std::int64_t bytes);
 
+/// Elements of this rank's shards whose gradient sums are there at once: those of all trained
+/// units, or where these are updated in backward, of the few that wait for it.
+std::int64_t count_sums(const ShardMap& shards, const schedule::Stages& stages,
+                        const schedule::Rules& rules);
+
 BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
                           const BufferRules& rules);
 

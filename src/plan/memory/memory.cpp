@@ -119,7 +119,7 @@ class MemoryPlan {
   std::int64_t states_bytes() const {
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units())
-      if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
+      if (unit.trainable) bytes += request_.optimizer.shard_bytes(table_, unit, numbers_);
     return bytes;
   }
 
@@ -134,7 +134,7 @@ class MemoryPlan {
     if (numbers_.compute != numbers_.master || optimizer == Place::host)
       add(Category::weights, "copy to compute with, " + name_of_dtype(numbers_.compute),
           core::size_bytes(numbers_.compute) * (shard - in_8_bits));
-    const OptimizerFootprint& kept = request_.optimizer;
+    const auto& kept = request_.optimizer;
     const std::int64_t ema_bytes = kept.keeps_ema() ? 4 * shard : 0;
     add(Category::states,
         kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
@@ -146,7 +146,7 @@ class MemoryPlan {
           core::size_bytes(numbers_.compute) * shard);
     add(Category::states, "mean of weights, fp32", ema_bytes, optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
-        numbers_.sum_bytes() * shard);
+        numbers_.sum_bytes() * count_sums(shards_, stages(), rules_of(request_, mesh_)));
     if (numbers_.is_fixed_point())
       add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_);
   }
@@ -191,20 +191,20 @@ class MemoryPlan {
   }
 
   bool sums_in_place() const { return plan::sums_in_place(mesh_, numbers_); }
-
+  schedule::Stages stages() const {
+    return stages_of(table_, shards_, head_row(request_.architecture, table_));
+  }
   std::int64_t accumulation() const {
     return plan_batch(request_, mesh_.size(groups::batch)).accumulation;
   }
 
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
-    const BufferSizes buffers =
-        count_buffers(shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
-                      {.schedule = rules_of(mesh_.sharding, request_.parallel.prefetch_depth(),
-                                            blocks_of(request_)),
-                       .accumulation = accumulation(),
-                       .sums_in_place = sums_in_place(),
-                       .alone = mesh_.alone});
+    const BufferSizes buffers = count_buffers(shards_, stages(),
+                                              {.schedule = rules_of(request_, mesh_),
+                                               .accumulation = accumulation(),
+                                               .sums_in_place = sums_in_place(),
+                                               .alone = mesh_.alone});
     const bool has_bytes = buffers.gathered_bytes > 0;
     const std::string trained = has_bytes ? "whole other units, " : "whole units, ";
     add(Category::gathered,
@@ -369,7 +369,7 @@ class MemoryPlan {
       if (!unit.trainable) continue;
       bytes += pinned(numbers_.master, unit.shard_size);
       for (const OptimizerState& state : request_.optimizer.states)
-        bytes += pinned(state.dtype_in(numbers_), state.num_values(unit.shard_size));
+        bytes += pinned(state.dtype_in(numbers_), state.num_values(table_, unit));
     }
     add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }

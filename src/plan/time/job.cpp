@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <string>
 
 #include "core/error.hpp"
@@ -107,9 +107,16 @@ void require_even(const Ranks& ranks) {
          "a jobscript asks for as many ranks on every node", remedy + '.');
 }
 
-std::int64_t steps_of(std::int64_t samples, std::int64_t global_batch, std::int64_t epochs) {
-  const std::int64_t of_epoch = ceil_divide(samples, global_batch);
-  return of_epoch * std::min(epochs, std::numeric_limits<std::int64_t>::max() / of_epoch);
+std::int64_t steps_of(std::int64_t samples, std::int64_t global_batch, double epochs) {
+  // Beyond 2^53 a real number does not count every step.
+  constexpr double most = 9007199254740992;
+  const double steps = static_cast<double>(ceil_divide(samples, global_batch)) * epochs;
+  if (steps >= most) return static_cast<std::int64_t>(most);
+  // 1.1 epochs of 10 steps are 11, though their product is a little more.
+  constexpr double rounding = 1e-12;
+  const double nearest = std::round(steps);
+  const bool is_whole = nearest > 0 && std::abs(steps - nearest) <= rounding * nearest;
+  return static_cast<std::int64_t>(is_whole ? nearest : std::ceil(steps));
 }
 
 std::int64_t cores_per_rank(const Machine& machine, const Ranks& ranks) {

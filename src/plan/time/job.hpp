@@ -27,9 +27,9 @@ Ranks ranks_of(const JobShape& shape, const Machine* machine);
 /// Throws: ErrorKind::command_line naming numbers that fill them.
 void require_even(const Ranks& ranks);
 
-/// Optimizer steps of `epochs` over `samples` sequences, as the trainer makes them: the last step
-/// of an epoch may have fewer.
-std::int64_t steps_of(std::int64_t samples, std::int64_t global_batch, std::int64_t epochs);
+/// Optimizer steps of `epochs` > 0 over `samples` sequences, as the trainer makes them: the last
+/// step of an epoch may have fewer, and a part of an epoch ends at the next whole step.
+std::int64_t steps_of(std::int64_t samples, std::int64_t global_batch, double epochs);
 
 /// A rank's cores: its part of a node that is full. At least one.
 std::int64_t cores_per_rank(const Machine& machine, const Ranks& ranks);

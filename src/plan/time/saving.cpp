@@ -25,9 +25,9 @@ double copy_s(double bytes, const PlanInput& request, const Machine& machine) {
 
 }  // namespace
 
-std::int64_t checkpoint_bytes(const PlanInput& request, std::int64_t num_trainable) {
-  return core::size_bytes(request.numbers.master) * num_trainable +
-         request.optimizer.state_bytes(num_trainable, request.numbers);
+std::int64_t checkpoint_bytes(const PlanInput& request, const Plan& plan) {
+  return core::size_bytes(request.numbers.master) * plan.num_trainable +
+         request.optimizer.state_bytes(plan.num_trainable, request.numbers) + plan.factor_bytes;
 }
 
 double best_interval_s(double blocked_s, double mtbf_s) {
@@ -41,7 +41,7 @@ double expected_loss(double interval_s, double blocked_s, double restart_s, doub
 SavingPlan plan_saving(const Plan& plan, const PlanInput& request, const Machine& machine,
                        const SavingRules& rules) {
   SavingPlan saving;
-  saving.bytes = checkpoint_bytes(request, plan.num_trainable);
+  saving.bytes = checkpoint_bytes(request, plan);
   const auto bytes = static_cast<double>(saving.bytes);
   const std::int64_t nodes = plan.ranks.num_nodes;
   saving.read_s = transfer_s(bytes, machine.read_gb_per_s, machine.all_read_gb_per_s, nodes);

@@ -31,7 +31,7 @@ struct SavingPlan {
 
 /// A checkpoint has master weights and optimizer states of what is trained
 /// (src/checkpoint/README.md).
-std::int64_t checkpoint_bytes(const PlanInput& request, std::int64_t num_trainable);
+std::int64_t checkpoint_bytes(const PlanInput& request, const Plan& plan);
 
 /// sqrt(2 blocked mtbf): where waiting for saves costs as much as computing again what was lost.
 /// Sources: Young 1974 (doi 10.1145/361147.361115), Daly 2006 (doi 10.1016/j.future.2004.11.016).

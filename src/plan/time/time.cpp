@@ -43,8 +43,7 @@ class StepPlan {
         traffic_(plan_traffic(plan, request, table)) {}
 
   TimePlan make() const {
-    schedule::Rules rules =
-        rules_of(plan_.mesh.sharding, request_.parallel.prefetch_depth(), blocks_of(request_));
+    schedule::Rules rules = rules_of(request_, plan_.mesh);
     rules.offloads = offloads();
     const StepSeconds step =
         play(plan_.shards, stages_, times(),
@@ -323,8 +322,9 @@ class StepPlan {
     const auto master = static_cast<double>(core::size_bytes(numbers_.master));
     double states = 0;
     for (const OptimizerState& state : request_.optimizer.states)
-      states += static_cast<double>(core::size_bytes(state.dtype_in(numbers_))) /
-                static_cast<double>(state.block);
+      if (state.is_of_elements())
+        states += static_cast<double>(core::size_bytes(state.dtype_in(numbers_))) /
+                  static_cast<double>(state.block);
     const double own = passes.weights * master + passes.states * states;
     const auto sum = static_cast<double>(numbers_.sum_bytes());
     const auto copy = numbers_.compute == numbers_.master

@@ -174,6 +174,22 @@ void Gradients::finish() {
   start_checks();
 }
 
+void Gradients::finish(int unit) {
+  const auto is_its = [&](const OnItsWay& way) { return way.unit == unit; };
+  while (std::ranges::any_of(on_their_way_, is_its))
+    arrive();
+  const auto way = std::ranges::find_if(over_replicas_, is_its);
+  if (way == over_replicas_.end()) return;
+  groups_.dp_replicate->wait(way->ticket);
+  if (way->terms.defined()) sum(unit).copy_(way->terms);
+  over_replicas_.erase(way);
+}
+
+void Gradients::release(int unit) {
+  sum(unit) = at::Tensor();
+  has_sum_[static_cast<std::size_t>(unit)] = 0;
+}
+
 at::Tensor Gradients::found(int unit) {
   if (!found_.defined())
     found_ = at::full({std::ssize(sums_)}, kernels::FirstOutOfRange::none,

@@ -51,6 +51,12 @@ class Gradients {
   /// Returns when all sums are complete. Throws: ErrorKind::environment.
   void finish();
 
+  /// The same of one unit. Every rank asks for the same ones in the same order.
+  void finish(int unit);
+
+  /// Gives back the memory of a unit's sum, which is complete: it is made again when needed.
+  void release(int unit);
+
   /// Forgets the sums of the last step, complete or not. `num_terms`: micro-batches of the next one
   /// over all ranks.
   void reset(std::int64_t num_terms);

@@ -115,8 +115,32 @@ void require_meant_head(const Input& input) {
                 "Validate on data.validation_path instead."});
 }
 
+/// Whoever needs all gradients at once, or may have to leave the weights as they are.
+void require_update_in_backward(const Input& input) {
+  if (!input.optimizer.in_backward) return;
+  const auto refuse = [&](const std::string& other, const char* why, const std::string& remedy) {
+    core::fail(core::ErrorKind::deck, {input.deck_path.string(),
+                                       "optimizer.in_backward = true and " + other, why, remedy});
+  };
+  const char* gone = "a gradient is gone once its block is updated";
+  if (input.numbers().compute == core::DType::f16)
+    refuse("precision.mode = \"16-mixed\"",
+           "a step whose gradients overflow is skipped, and that shows when all are there",
+           "Set precision.mode = \"bf16-mixed\", or in_backward = false.");
+  if (input.train.micro_batch == 0)
+    refuse("train.micro_batch = \"auto\"", "it may take several passes per step",
+           "Set train.micro_batch to a number.");
+  if (input.metrics.norms_steps > 0)
+    refuse(fmt::format("metrics.norms_steps = {}", input.metrics.norms_steps), gone,
+           "Set metrics.norms_steps = 0.");
+  if (input.metrics.noise_steps > 0)
+    refuse(fmt::format("metrics.noise_steps = {}", input.metrics.noise_steps), gone,
+           "Set metrics.noise_steps = 0.");
+}
+
 /// What no single table can see.
 void require_consistent(const Input& input) {
+  require_update_in_backward(input);
   if (input.train.ema_decay > 0 && input.optimizer.kind->evaluated)
     core::fail(core::ErrorKind::deck,
                {input.deck_path.string(),
@@ -307,6 +331,7 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
     if (lighter_optimizer) request.lighter_optimizer = plan::with_ema(*lighter_optimizer);
   }
   request.offloads_optimizer = optimizer.offload;
+  request.updates_in_backward = optimizer.in_backward;
   request.saves_beside_training =
       checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());
   request.has_partner_copies = checkpoint.has_local_level();

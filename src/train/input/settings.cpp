@@ -70,10 +70,11 @@ void TrainSettings::bind_length(deck::Table& table) {
            "write a checkpoint of the model as it is.",
        .unit = "steps"},
       max_steps, {.min = -1});
-  table.integer({.name = "epochs",
-                 .restart = Restart::free,
-                 .sentence = "Passes over the training data, if max_steps is -1."},
-                epochs, {.min = 1});
+  table.real({.name = "epochs",
+              .restart = Restart::free,
+              .sentence = "Passes over the training data, if max_steps is -1; 0.5 ends in the "
+                          "middle of the first, at the next whole step."},
+             epochs, {.above = 0});
 }
 
 void TrainSettings::bind_batch(deck::Table& table) {

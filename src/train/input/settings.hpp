@@ -52,7 +52,7 @@ struct ModelSettings {
 struct TrainSettings {
   std::string output = "output";
   std::int64_t max_steps = -1;
-  std::int64_t epochs = 1;
+  double epochs = 1;
   std::int64_t global_batch = 8;
   std::int64_t micro_batch = 1;  ///< 0: the plan's
   std::int64_t seed = 42;

@@ -142,7 +142,8 @@ class Sweep {
                       {.step = step,
                        .lr = curve_.range().lr(step),
                        .max_grad_norm = input_.optimizer.max_grad_norm,
-                       .loss_scale = state_.loss_scale()});
+                       .loss_scale = state_.loss_scale(),
+                       .updates_in_backward = input_.optimizer.in_backward});
     } catch (const comm::AgreedError& error) {
       if (error.kind() != core::ErrorKind::numbers) throw;
       ended_ = fmt::format("diverged at lr = {:.3g}: {}", curve_.range().lr(step), error.what());

@@ -43,7 +43,9 @@ std::int64_t usable_gpu_bytes(const plan::PlanInput& request, std::int64_t taken
 plan::Plan plan_or_explain_launch(const comm::Environment& environment, const Input& input,
                                   const plan::PlanInput& request) {
   try {
-    return plan::make(request, input.parameters);
+    plan::Plan made = plan::make(request, input.parameters);
+    plan::require_one_pass(made, request);
+    return made;
   } catch (const core::Error&) {
     const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));
     for (const preflight::CheckProblem& problem : launch.problems)

@@ -73,7 +73,7 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
   const std::int64_t least =
       environment.world().all_reduce(request.memory_bytes, comm::Reduce::min);
   request.memory = memory_need(plan, asked, input.parameters, least);
-  request.disk = {.checkpoint_bytes = plan::checkpoint_bytes(asked, plan.num_trainable),
+  request.disk = {.checkpoint_bytes = plan::checkpoint_bytes(asked, plan),
                   .num_kept = input.checkpoint.save_total_limit,
                   .num_there = checkpoints_in(input.train.output)};
   request.threads = at::get_num_threads();

@@ -20,6 +20,7 @@
 #include "metrics/memory.hpp"
 #include "model/device.hpp"
 #include "optim/schedule.hpp"
+#include "plan/time/job.hpp"
 #include "shard/device_memory.hpp"
 #include "trace/recorder.hpp"
 #include "train/infer/answers.hpp"
@@ -34,9 +35,11 @@
 namespace finetune::train {
 namespace {
 
-std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
-  return input.train.max_steps >= 0 ? input.train.max_steps
-                                    : input.train.epochs * sampler.steps_per_epoch();
+std::int64_t count_steps(const TrainSettings& train, const plan::BatchPlan& batch,
+                         const data::Sampler& sampler) {
+  return train.max_steps >= 0
+             ? train.max_steps
+             : plan::steps_of(sampler.epoch_size(), batch.global_batch, train.epochs);
 }
 
 /// How long a first save may take, as long as none was seen: slow disks write so much a node.
@@ -99,7 +102,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
           world.world, StopVote::passes_of(world.world, world.fsdp),
           [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
           run_clock_s),
-      num_steps_(count_steps(input, corpus_.training.sampler())),
+      num_steps_(count_steps(input.train, plan.batch, corpus_.training.sampler())),
       start_(Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
                      output_, state_)
                  .restore_or_initialise()),
@@ -173,6 +176,7 @@ bool Run::step() {
                 .loss_scale = state_.loss_scale(),
                 .wants_layer_norms = input_.metrics.wants_norms(steps_done_ + 1),
                 .wants_noise = input_.metrics.wants_noise(steps_done_ + 1),
+                .updates_in_backward = input_.optimizer.in_backward,
                 .vote = &vote_,
                 .more_follow = gathers_ahead && steps_done_ + 1 < num_steps_});
   if (result.left_after > 0) {

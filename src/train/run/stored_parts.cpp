@@ -64,6 +64,38 @@ Share of_holders(Share share, const model::Parameter& row) {
   return share;
 }
 
+bool is_factors(const optim::StateTensor& kept) {
+  return kept.of != plan::OptimizerState::Of::elements;
+}
+
+/// Every rank of a unit has all of them: where ranks take turns, each stores a part.
+void add_factors(const shard::ModelShards& shards, int unit, std::size_t i_kept,
+                 const optim::StateTensor& kept, Share share, std::vector<StoredPart>& parts) {
+  const plan::UnitLayout& layout = shards.map().unit(unit);
+  if (share.holders == Share::Holders::take_turns) {
+    share.i_part = share.i_part * layout.num_shards + shards.shard_of(unit);
+    share.num_parts *= layout.num_shards;
+  }
+  const plan::OptimizerState state{.kind = kept.kind, .of = kept.of};
+  std::int64_t before = 0;
+  for (const int i_row : layout.rows) {
+    const model::Parameter& row = shards.table().row(i_row);
+    const auto shape = state.factor_shape(row);
+    if (!shape) continue;
+    const std::int64_t count = core::num_elements(*shape);
+    const Range range = part_of(count, share.i_part, share.num_parts);
+    if (range.count() > 0)
+      parts.push_back({i_kept,
+                       {.name = row.name,
+                        .shape = *shape,
+                        .dtype = dtype_of(kept.values),
+                        .offset = range.first,
+                        .count = range.count()},
+                       before + range.first});
+    before += count;
+  }
+}
+
 }  // namespace
 
 std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
@@ -87,7 +119,7 @@ std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
     for (core::TensorSlice& slice : model::logical_slices(
              row, core::DType::f32, whole.tensor_offset + range.first, range.count())) {
       for (std::size_t i = 0; i < kept.size(); ++i) {
-        if (kept[i].block != 1) continue;
+        if (kept[i].block != 1 || is_factors(kept[i])) continue;
         slice.dtype = dtype_of(kept[i].values);
         parts.push_back({i, slice, offset});
       }
@@ -95,7 +127,8 @@ std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
     }
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i].block == 1) continue;
+    if (is_factors(kept[i])) add_factors(shards, unit, i, kept[i], share, parts);
+    if (kept[i].block == 1 || is_factors(kept[i])) continue;
     core::TensorSlice slice = blocks_of(shards.map().unit(unit), kept[i], i_shard);
     slice.name += suffix_of(shards.groups().part_place(), shards.map().unit(unit));
     const Range range = part_of(slice.count, share.i_part, share.num_parts);

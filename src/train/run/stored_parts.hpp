@@ -36,7 +36,8 @@ struct Share {
 
 /// `share` of every run of this rank's shard; padding is in none. Values of single elements are
 /// slices of the parameters; those of blocks are slices of one tensor [blocks of the unit] with the
-/// unit's name, and the rank's place where matrices or experts are shared out.
+/// unit's name, and the rank's place where matrices or experts are shared out. Factors have the
+/// parameters' names, and shapes of their own.
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
                                  const std::vector<optim::StateTensor>& kept, const Share& share);
 

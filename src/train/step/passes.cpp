@@ -266,7 +266,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
 }
 
 PendingPass start_forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& own,
-                                   const Scale& scale, Pass pass) {
+                                   const Scale& scale, Pass pass, const UpdateUnit& update) {
   const Stages stages = stages_of(engine);
   const std::optional<data::MicroBatch>& batch = computed_of(engine, own);
   std::optional<PassTokens> tokens = prepare(engine, batch);
@@ -279,8 +279,11 @@ PendingPass start_forward_backward(const Engine& engine, const std::optional<dat
   }
   std::optional<Computation> computation;
   if (tokens) computation.emplace(engine, stages, *batch, *tokens, noise, scale.loss, balance);
-  run_events(engine, stages, make_pass(stages, rules_of(engine), pass), computation.has_value(),
-             [&](const Event& event) { computation->run(event); });
+  schedule::Rules rules = rules_of(engine);
+  rules.updates_in_backward = static_cast<bool>(update);
+  run_events(
+      engine, stages, make_pass(stages, rules, pass), computation.has_value(),
+      [&](const Event& event) { computation->run(event); }, update);
   PendingPass pending{.loss = computation ? computation->loss() : PendingLoss()};
   if (balance.sum.defined())
     pending.balance.emplace(balance.sum, shard::HostCopy::Contents::started);

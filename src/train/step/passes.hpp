@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "data/steps/micro_batch.hpp"
@@ -63,14 +64,19 @@ struct PendingPass {
   PassResult wait();
 };
 
+/// What becomes of a unit in backward whose gradient is on its way to the sums and whose weights
+/// nobody reads any more (schedule::Rules::updates_in_backward): new weights, published.
+using UpdateUnit = std::function<void(int unit)>;
+
 /// Forward and backward of one micro-batch; starts to add its gradient, scaled, to the shards'
 /// gradient sums. A rank without a micro-batch takes part with nothing: the gathers and reductions
 /// are collective on fsdp (the last pass's also on dp_replicate), and somebody else's weights are
 /// among this rank's shards. Where ranks share experts out it computes a sample of which nothing is
-/// trained: others' tokens may need its experts.
+/// trained: others' tokens may need its experts. With `update`, in the last pass, it is called for
+/// each trained unit, in the same order on every rank.
 PendingPass start_forward_backward(const Engine& engine,
                                    const std::optional<data::MicroBatch>& batch, const Scale& scale,
-                                   Pass pass);
+                                   Pass pass, const UpdateUnit& update = {});
 /// The same, done when it returns.
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass = Pass::last);

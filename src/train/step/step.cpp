@@ -9,6 +9,7 @@
 
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/fault.hpp"
 #include "optim/clip.hpp"
 #include "optim/pass_norms.hpp"
@@ -53,13 +54,14 @@ constexpr const char* gentler =
 }
 
 /// Both numbers are the same on every rank, so all throw together.
-void require_finite(const StepResult& result, std::int64_t step) {
+void require_finite(const StepResult& result, std::int64_t step, bool is_updated) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
   fail(step,
        fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
                    readable(result.grad_norm)),
-       "training cannot continue from numbers that are not finite; the weights are still those of "
-       "the step before",
+       fmt::format("training cannot continue from numbers that are not finite; {}",
+                   is_updated ? "weights were updated in backward, so the last checkpoint counts"
+                              : "the weights are still those of the step before"),
        fmt::format("{}.", gentler));
 }
 
@@ -108,6 +110,41 @@ std::vector<std::pair<std::string, double>> take_exposed_s(const shard::ModelSha
   return seconds;
 }
 
+/// Updates units while backward goes on, each from its own gradient, which is let go then.
+class InBackward {
+ public:
+  InBackward(shard::ModelShards& shards, optim::Optimizer& optimizer, const StepSettings& settings)
+      : shards_(shards),
+        optimizer_(optimizer),
+        settings_(settings),
+        norm_(shards, optim::GradientNorm::Units::one_by_one) {
+    core::check(settings.max_grad_norm == 0 && settings.loss_scale == nullptr &&
+                    !settings.wants_layer_norms && !settings.wants_noise,
+                "what is updated in backward needs no gradient of others");
+  }
+
+  void update(int unit) {
+    shards_.finish_gradient(unit);
+    optim::forget_other_rows(shards_, unit);
+    norm_.add(unit);
+    const core::Stopwatch watch;
+    optimizer_.step_unit(shards_, unit, settings_.step, settings_.lr);
+    seconds_ += watch.seconds();
+    shards_.release_gradient(unit);
+  }
+
+  optim::GradientNorm& norm() { return norm_; }
+  /// On a GPU the host's alone, which does not wait for it.
+  double seconds() const { return seconds_; }
+
+ private:
+  shard::ModelShards& shards_;
+  optim::Optimizer& optimizer_;
+  const StepSettings& settings_;
+  optim::GradientNorm norm_;
+  double seconds_ = 0;
+};
+
 }  // namespace
 
 StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
@@ -136,19 +173,32 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   std::vector<PendingPass> passes;
   std::optional<optim::PassSquares> squares;
   if (settings.wants_noise) squares.emplace(shards, num_passes);
+  std::optional<InBackward> in_backward;
+  UpdateUnit update;
+  if (settings.updates_in_backward) {
+    core::check(num_passes == 1, "a step that is updated in backward is one pass");
+    in_backward.emplace(shards, optimizer, settings);
+    update = [&](int unit) { in_backward->update(unit); };
+  }
   if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(engine, i);
     core::fault::hit("step.fwd");
     if (squares) squares->begin(i);
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
-    passes.push_back(
-        start_forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass));
+    passes.push_back(start_forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)],
+                                            scale, pass, update));
   }
   core::fault::hit("step.allreduce");
   end_passes(engine);
-  optim::forget_other_rows(shards);
-  optim::GradientNorm norm(shards);
+  std::optional<optim::GradientNorm> of_all;
+  if (in_backward) {
+    in_backward->norm().start();
+  } else {
+    optim::forget_other_rows(shards);
+    of_all.emplace(shards);
+  }
+  optim::GradientNorm& norm = in_backward ? in_backward->norm() : *of_all;
   std::optional<optim::LayerNormSums> layer_norms;
   if (settings.wants_layer_norms) layer_norms.emplace(shards);
   // The only time in a step that the host waits for a GPU.
@@ -188,8 +238,15 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
     }
   }
   if (out_of_range) refuse_out_of_range(*out_of_range, num_terms, result, settings.step);
-  require_finite(result, settings.step);
+  require_finite(result, settings.step, settings.updates_in_backward);
   core::fault::hit("step.optim");
+  if (in_backward) {
+    result.optimizer_s = in_backward->seconds();
+    if (settings.more_follow)
+      for (const int unit : first_units(engine))
+        shards.gather(unit);
+    return result;
+  }
   const std::int64_t skipped =
       settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;
   trace::Span span(trace::main_row, "optimizer");

@@ -41,6 +41,9 @@ struct StepSettings {
   optim::LossScale* loss_scale = nullptr;  ///< of 16-mixed
   bool wants_layer_norms = false;
   bool wants_noise = false;  ///< without tp, cp and ep; Numbers::keeps_passes_apart
+  /// Each unit is updated as soon as its gradient is complete; of a step that is one pass, without
+  /// clipping, loss scale, layer norms and noise.
+  bool updates_in_backward = false;
   StopVote* vote = nullptr;  ///< whether to leave the step between passes
   bool more_follow = false;  ///< steps: what the next begins with is gathered
 };
@@ -48,8 +51,8 @@ struct StepSettings {
 /// Loss and gradient are sums over all trained tokens divided by their exact count, so any split of
 /// the global batch into ranks and micro-batches gives the same gradient.
 /// Collective on `loss_ranks`, which have different tokens, on the shards' groups and, with a vote,
-/// on its world. Throws: ErrorKind::numbers on every rank, before weights change, if loss or
-/// gradient is not finite or beyond what fixed point holds.
+/// on its world. Throws: ErrorKind::numbers on every rank if loss or gradient is not finite or
+/// beyond what fixed point holds, before weights change unless they are updated in backward.
 StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
                     const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings);

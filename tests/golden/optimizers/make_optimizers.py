@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes schedule_free.json, lion8bit.json and muon.json next to this file: steps of other libraries' optimizers on one
-tensor, whose first values and gradients are the exact fractions below.
+"""Writes schedule_free.json, lion8bit.json, muon.json and adafactor.json next to this file: steps of other libraries'
+optimizers on one tensor, whose first values and gradients are the exact fractions below.
 
-    python tests/golden/optimizers/make_optimizers.py    (torch 2.11, schedulefree 1.4.1, bitsandbytes 0.50.2)
+    python tests/golden/optimizers/make_optimizers.py [NAME ..]    (torch 2.11, schedulefree 1.4.1, bitsandbytes 0.50.2,
+                                                                   transformers 5)
 """
 import json
 import pathlib
+import sys
 
-import bitsandbytes
-import schedulefree
 import torch
 
 here = pathlib.Path(__file__).resolve().parent
@@ -36,6 +36,7 @@ def write(name, settings, values):
 
 
 def schedule_free():
+    import schedulefree
     settings = {"lr": 0.02, "beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.1, "warmup_steps": 4}
     weight = torch.nn.Parameter(first())
     optimizer = schedulefree.AdamWScheduleFree(
@@ -49,7 +50,8 @@ def schedule_free():
           {"y": y, "z": z, "x": weight.detach(), "exp_avg_sq": optimizer.state[weight]["exp_avg_sq"]})
 
 
-def lion_8bit():
+def lion8bit():
+    import bitsandbytes
     settings = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
     weight = torch.nn.Parameter(first())
     optimizer = bitsandbytes.optim.Lion8bit(
@@ -94,6 +96,27 @@ def muon():
     write("muon.json", settings, values)
 
 
-schedule_free()
-lion_8bit()
-muon()
+def adafactor():
+    """As the Trainer sets it up for optim="adafactor"."""
+    import transformers
+    settings = {"lr": 0.02, "weight_decay": 0.1, "clip_threshold": 0.7, "height": 30, "width": 20}
+    values = {}
+    for name, shape in (("high", (30, 20)), ("wide", (20, 30)), ("vector", (600,))):
+        weight = torch.nn.Parameter(first().reshape(shape))
+        optimizer = transformers.Adafactor(
+            [weight], lr=settings["lr"], weight_decay=settings["weight_decay"],
+            clip_threshold=settings["clip_threshold"], scale_parameter=False, relative_step=False)
+        for step in range(STEPS):
+            weight.grad = gradient(step).reshape(shape)
+            optimizer.step()
+        values[name] = weight.detach().flatten()
+        state = optimizer.state[weight]
+        for kept in ("exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"):
+            if kept in state:
+                values[f"{name}.{kept}"] = state[kept].flatten()
+    write("adafactor.json", settings, values)
+
+
+wanted = sys.argv[1:] or ["schedule_free", "lion8bit", "muon", "adafactor"]
+for each in wanted:
+    {"schedule_free": schedule_free, "lion8bit": lion8bit, "muon": muon, "adafactor": adafactor}[each]()

@@ -137,6 +137,27 @@ TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
             "\"completion\" and data.answer_column = \"chosen\".");
 }
 
+TEST_F(DetectFormat, OffersAChatWhereColumnsAreCalledAsRoles) {
+  EXPECT_EQ(found("d.csv", "prompt;completion\na, b;c\n"), "completion");
+  EXPECT_EQ(refused(R"({"id": "1", "system": "s", "Human": "a", "Assistant": "b"})"),
+            "65: d.jsonl: has columns that are called as roles of a chat are (its first record has "
+            "the fields \"Assistant\", \"Human\", \"id\", \"system\"). If they are what user and "
+            "assistant say, write below [data]: format = \"chat\", turn_columns = [\"Human\", "
+            "\"Assistant\"].");
+  data::Columns columns;
+  columns.turns = {"Human", "Assistant"};
+  EXPECT_EQ(found(R"({"Human": "a", "Assistant": "b"})", columns), "chat");
+  for (const char* other : {R"({"user": "a", "text_of": "b"})", R"({"user": ["a"], "bot": "b"})",
+                            R"({"user": "a", "human": "a", "gpt": "b"})"})
+    EXPECT_EQ(refused(other).find("turn_columns"), std::string::npos) << other;
+}
+
+TEST_F(DetectFormat, SaysHowATableIsSeparated) {
+  const auto path = folder_.write("d.csv", "prompt;completion\na;b\n");
+  EXPECT_EQ(data::detect_format(path, {}, modules::registry().formats).why,
+            "d.csv has the fields \"completion\", \"prompt\", separated by ';'");
+}
+
 TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {
   EXPECT_NE(refused("{\"prompt\": ").find("d.jsonl:1:"), std::string::npos);
   EXPECT_NE(refused("").find("is empty"), std::string::npos);

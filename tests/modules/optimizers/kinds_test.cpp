@@ -41,11 +41,12 @@ TEST(Optimizers, KeepWhatTheirDescriptorsSay) {
           const plan::OptimizerState& state = kind.footprint.states[i];
           EXPECT_EQ(kept[i].kind, state.kind);
           EXPECT_EQ(kept[i].block, state.block);
+          EXPECT_EQ(kept[i].of, state.of);
           EXPECT_EQ(kept[i].values.scalar_type(), shard::to_aten(state.dtype_in(numbers)));
           EXPECT_EQ(kept[i].values.count_nonzero().item<std::int64_t>(), 0);
           bytes += static_cast<std::int64_t>(kept[i].values.nbytes());
         }
-        EXPECT_EQ(bytes, kind.footprint.state_bytes(odd.shards.master(unit).size(0), numbers));
+        EXPECT_EQ(bytes, kind.footprint.shard_bytes(odd.table, odd.map.unit(unit), numbers));
       }
     }
   }

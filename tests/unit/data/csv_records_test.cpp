@@ -74,6 +74,38 @@ TEST(Tables, OfTabsHoldCommas) {
   EXPECT_EQ(records->object(1), (core::Json{{"a", "5\" pipe"}, {"b", "z"}}));
 }
 
+TEST(Tables, AreSeparatedByWhatTheNamesAreSeparatedBy) {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* text) { return open_records(folder.write("d.csv", text)); };
+  for (const char separator : {';', '|', '\t'}) {
+    std::string text = "frage;\"antwort, kurz\";n\n1,5;\"x;y\";3\n";
+    std::ranges::replace(text, ';', separator);
+    const auto records = read(text.c_str());
+    const std::string quoted = std::string("x") + separator + "y";
+    EXPECT_EQ(records->object(0),
+              (core::Json{{"frage", "1,5"}, {"antwort, kurz", quoted}, {"n", "3"}}));
+    EXPECT_TRUE(records->note().starts_with("separated by ")) << records->note();
+  }
+  EXPECT_EQ(read("a;b\n1;2\n")->note(), "separated by ';'");
+  EXPECT_EQ(read("a;b,c\n1;2,3\n")->object(0), (core::Json{{"a;b", "1;2"}, {"c", "3"}}));
+  EXPECT_EQ(read("text\n1;2\n")->object(0), (core::Json{{"text", "1;2"}}));
+  EXPECT_EQ(read("a,b\n1,2\n")->note(), "");
+  const auto tabs = open_records(folder.write("d.tsv", "a;b\tc\n1\t2\n"));
+  EXPECT_EQ(tabs->object(0), (core::Json{{"a;b", "1"}, {"c", "2"}}));
+  const auto another = read("a;b\n1;2\n3;4\n");
+  const std::string index = another->index();
+  const auto adopted = read("a;b\n1;2\n3;4\n");
+  adopted->adopt(index);
+  EXPECT_EQ(adopted->object(1), (core::Json{{"a", "3"}, {"b", "4"}}));
+}
+
+TEST(Tables, NameTheSeparatorWhereARowHasOtherFields) {
+  EXPECT_EQ(refusal_of("a:b\n1,2\n"),
+            "65: d.csv:2: the row has 2 fields (the first row names 1 column, separated by ','). "
+            "Put a text that holds the separator or a line end between quotes; tables are "
+            "separated by commas, semicolons, | or tabs.");
+}
+
 TEST(Tables, AreReadFromEitherSideOfABuffer) {
   const TemporaryFolder folder;
   std::string text = "n,text\n";
@@ -96,8 +128,9 @@ TEST(Tables, ThatAreBrokenSayWhere) {
             "65: d.csv:4: the quote that opens here does not close (the file ends before). Add the "
             "quote, or copy the file again if it is truncated.");
   EXPECT_EQ(refusal_of("a,b\n1,2\n1,2,3\n"),
-            "65: d.csv:3: the row has 3 fields (the first row names 2 columns). Put a text that "
-            "holds the separator or a line end between quotes.");
+            "65: d.csv:3: the row has 3 fields (the first row names 2 columns, separated by ','). "
+            "Put a text that holds the separator or a line end between quotes; tables are "
+            "separated by commas, semicolons, | or tabs.");
   EXPECT_EQ(refusal_of("a,a\n1,2\n"),
             "65: d.csv:1: two columns are called \"a\" (the first row has the names of the "
             "columns). Give each a name of its own; a file without names gets such a row.");

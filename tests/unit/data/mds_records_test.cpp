@@ -72,6 +72,20 @@ TEST(Mds, RefusesAFolderThatIsNotWhole) {
             "it again.");
 }
 
+TEST(Mds, RefusesAFolderWithoutItsIndex) {
+  const TemporaryFolder folder;
+  fs::copy(golden / "mds-zstd", folder.path() / "d", fs::copy_options::recursive);
+  fs::remove(folder.path() / "d/index.json");
+  const std::string expected =
+      "65: d: has shards of MDS but no index.json (without it nobody would notice a shard that is "
+      "missing). Copy the whole folder; if it came without, streaming.base.util.merge_index or the "
+      "program that wrote it writes one.";
+  EXPECT_EQ(tests::refusal([&] { all_of(folder.path() / "d"); }, folder.path()), expected);
+  fs::remove(folder.path() / "d/shard.00000.mds.zstd");
+  EXPECT_EQ(tests::refusal([&] { all_of(folder.path() / "d"); }, folder.path()), expected)
+      << "the first of all may be missing, too";
+}
+
 std::string refusal_of(std::string bytes) {
   return tests::refusal_of_records("d.mds", bytes);
 }

@@ -81,6 +81,15 @@ TEST(Megatron, RefusesWhatIsNoIndex) {
       "65: d.idx: has 166 bytes (its counts are larger than the file). Copy or write it again.");
 }
 
+TEST(Megatron, RefusesTokensThatItsIndexDoesNotKnow) {
+  const std::string tokens = bytes_of(golden / "megatron-uint16.bin");
+  EXPECT_EQ(refusal_of(bytes_of(golden / "megatron-uint16.idx"), tokens + "ab"),
+            "65: d.bin: has " + std::to_string(tokens.size() + 2) +
+                " bytes (the last sequence of d.idx ends at byte " + std::to_string(tokens.size()) +
+                ", so the rest would be left out). Copy both files again, or write the index again "
+                "from the tokens.");
+}
+
 TEST(Megatron, RefusesAnIndexThatLeadsOutOfItsFiles) {
   const std::string index = bytes_of(golden / "megatron-uint16.idx");
   const std::string tokens = bytes_of(golden / "megatron-uint16.bin");

@@ -38,21 +38,21 @@ TEST(Migrate, ListsEveryKeyThatIsNotInTheDeck) {
 
 TEST(Migrate, ReportsEverythingThatStopsItAtOnce) {
   const std::string text =
-      refusal("base_model: m\nrl: dpo\noptimizer: adafactor\nnum_epochs: 1.5\n");
+      refusal("base_model: m\nrl: dpo\noptimizer: galore_adamw\nnum_epochs: 0\n");
   expect_part(text, "theirs.yml:2: rl = dpo (it trains on preferences");
-  expect_part(text, "theirs.yml:3: optimizer = adafactor (there is no optimizer.name like it)");
+  expect_part(text, "theirs.yml:3: optimizer = galore_adamw (there is no optimizer.name like it)");
   expect_part(text, "add optimizer.name=... to the command");
   expect_part(text, "it names no training data");
-  expect_part(text, "num_epochs = 1.5 (epochs are whole here");
+  expect_part(text, "num_epochs = 0 (train.epochs is a number above 0");
 }
 
 TEST(Migrate, TakesKeysOfTheCommandLineForThoseOfTheFile) {
   Options options;
   options.given = {{"optimizer.name", "\"lion\""}, {"train.max_steps", "7"}};
-  const std::string text = deck(least + "optimizer: adafactor\nnum_epochs: 1.5\n", options);
+  const std::string text = deck(least + "optimizer: galore_adamw\nnum_epochs: 0\n", options);
   expect_line(text, "name = \"lion\"");
   expect_line(text, "max_steps = 7");
-  expect_part(text, "#   optimizer = adafactor: there is no optimizer.name like it");
+  expect_part(text, "#   optimizer = galore_adamw: there is no optimizer.name like it");
 }
 
 TEST(Migrate, TakesPromptsThatAreWrittenByAFormat) {

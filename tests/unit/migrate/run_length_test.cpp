@@ -32,6 +32,26 @@ TEST(MigrateRun, WritesOutTheWarmUpOfAxolotl) {
   expect_line(deck(least + "warmup_steps: 10\n"), "warmup_steps = 10");
 }
 
+TEST(MigrateRun, TakesAdafactorWithItsOwnNumbers) {
+  for (const std::string& made :
+       {deck(least + "optimizer: adafactor\nadam_beta1: 0.8\nadam_epsilon: 1e-6\n"),
+        deck(trl + "optim: adafactor\nadam_beta1: 0.8\nadam_epsilon: 1e-6\n")}) {
+    expect_line(made, "name = \"adafactor\"");
+    expect_no(made, "\nbeta1 = ");
+    expect_no(made, "\nbeta2 = ");
+    expect_no(made, "\neps = ");
+    expect_part(made, "adafactor: by optimizer.lr, not relative to the step or to weights");
+  }
+}
+
+TEST(MigrateRun, TakesPartsOfEpochs) {
+  expect_line(deck(least + "num_epochs: 2.25\n"), "epochs = 2.25  # num_epochs");
+  expect_line(deck(least + "num_epochs: 3.0\n"), "epochs = 3  # num_epochs");
+  expect_line(deck(trl + "num_train_epochs: 0.5\n"), "epochs = 0.5  # num_train_epochs");
+  const std::string saved = deck(trl + "num_train_epochs: 0.5\nsave_steps: 0.5\n");
+  expect_line(saved, "save_epochs = 0.25  # save_steps = 0.5 x 0.5 epochs");
+}
+
 TEST(MigrateRun, LeavesOutWarmUpThatAConstantRateDoesNotHave) {
   const std::string made = deck(trl + "lr_scheduler_type: constant\nwarmup_ratio: 0.1\n");
   expect_no(made, "\nwarmup");

@@ -109,7 +109,16 @@ TEST(StepsOfARun, AreThoseOfItsEpochs) {
   EXPECT_EQ(steps_of(1000, 64, 1), 16);
   EXPECT_EQ(steps_of(1024, 64, 3), 48);
   EXPECT_EQ(steps_of(1, 64, 3), 3);
-  EXPECT_GT(steps_of(1000, 1, std::int64_t{1} << 62), 0) << "too many to count";
+  EXPECT_GT(steps_of(1000, 1, 1e300), 0) << "too many to count";
+}
+
+TEST(StepsOfARun, EndAPartOfAnEpochAtTheNextWholeStep) {
+  EXPECT_EQ(steps_of(1000, 64, 0.5), 8);
+  EXPECT_EQ(steps_of(1001, 100, 0.5), 6);
+  EXPECT_EQ(steps_of(1000, 64, 2.25), 36);
+  EXPECT_EQ(steps_of(1000, 64, 1e-9), 1);
+  EXPECT_EQ(steps_of(1000, 100, 1.1), 11) << "1.1 * 10 is a little more than 11";
+  EXPECT_EQ(steps_of(std::int64_t{1} << 40, 1, 3), std::int64_t{3} << 40);
 }
 
 TEST(WhatAJobAsksFor, IsARanksPartOfTheCores) {

@@ -54,6 +54,29 @@ TEST_F(Saving, ACheckpointHasWeightsAndMomentsOfWhatIsTrained) {
   EXPECT_NEAR(static_cast<double>(plan().bytes), 4.03125 * (parameters - 1e6), 16);
 }
 
+TEST_F(Saving, FactorsAreOfRowsAndColumnsAndStoredOnce) {
+  using Of = OptimizerState::Of;
+  const auto factors = [](const char* kind, Of of) {
+    return OptimizerState{.kind = kind, .dtype = core::DType::f32, .of = of};
+  };
+  request_.optimizer.states = {factors("row", Of::rows), factors("col", Of::columns),
+                               factors("vector", Of::vectors)};
+  table_ = {.rows = {{.name = "matrix", .shape = {30, 20}, .unit = 0, .stage = 1},
+                     {.name = "experts", .shape = {4, 3, 5}, .unit = 0, .stage = 1},
+                     {.name = "norm", .shape = {7}, .unit = 0, .stage = 1}},
+            .units = {"block"}};
+  const std::int64_t num_factors = 30 + 20 + 4 * (3 + 5) + 7;
+  EXPECT_EQ(plan().bytes, 4 * (600 + 60 + 7) + 4 * num_factors);
+  const ShardMap alone(table_, 1), shared(table_, 4);
+  for (const ShardMap* map : {&alone, &shared}) {
+    EXPECT_EQ(request_.optimizer.factor_bytes(table_, map->unit(0), {}), 4 * num_factors)
+        << "each rank has all of them";
+    EXPECT_EQ(request_.optimizer.state_bytes(map->unit(0).shard_size, {}), 0);
+  }
+  EXPECT_EQ(*request_.optimizer.states[1].factor_shape(table_.rows[1]),
+            (std::vector<std::int64_t>{4, 5}));
+}
+
 TEST_F(Saving, AllNodesWriteAtOnceUpToWhatTheFileSystemTakes) {
   const double bytes = 12 * parameters;
   EXPECT_NEAR(plan({.reads_back = false}).write_s, bytes / 2e9, 1e-9) << "two nodes";

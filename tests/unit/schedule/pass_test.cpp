@@ -35,6 +35,20 @@ TEST(MakePass, GathersOneStageAheadAndReducesBehind) {
             "open_gradient 0, backward 0, reduce_last 0");
 }
 
+TEST(MakePass, UpdatesAUnitWhileTheNextGradientLeaves) {
+  const std::string text = text_of(make_pass(plain(), {.updates_in_backward = true}));
+  EXPECT_TRUE(text.ends_with(
+      "loss 3, reduce_last 3, close 3, release 3, "
+      "gather 1, open_gradient 2, backward 2, reduce_last 2, close 2, release 2, "
+      "update 3, publish 3, "
+      "open 1, open_gradient 1, backward 1, reduce_last 1, close 1, release 1, "
+      "update 2, publish 2, "
+      "open_gradient 0, backward 0, reduce_last 0, update 1, publish 1, update 0, publish 0"))
+      << text;
+  EXPECT_EQ(text_of(make_step(plain(), {.updates_in_backward = true}).update),
+            "gather 0, gather 1");
+}
+
 TEST(MakePass, LeavesWhatTheNextPassBeginsWith) {
   const std::string text = text_of(make_pass(plain(), {}, Pass::more_follow));
   EXPECT_TRUE(
@@ -266,6 +280,36 @@ TEST_P(EveryOrder, OpensWhatItReadsAndReducesWhatItOpened) {
     const bool stays = rules.keeps_gathered || stages.unit(unit).stays_gathered;
     EXPECT_EQ(gathered.contains(unit), stays || is_for_next) << "unit " << unit;
   }
+}
+
+/// Once each, when its gradient has left for the sums and nobody has its weights.
+TEST_P(EveryOrder, UpdatesInBackwardWhatNobodyReadsAnyMore) {
+  const auto& [stages, given] = GetParam();
+  Rules rules = given;
+  rules.updates_in_backward = true;
+  std::set<int> is_open, gathered, reduced, updated;
+  for (int step = 0; step < 2; ++step) {
+    updated.clear();
+    reduced.clear();
+    std::vector<Event> events = make_pass(stages, rules);
+    for (const auto& more : {make_end(stages, rules), make_step(stages, rules).update})
+      events.insert(events.end(), more.begin(), more.end());
+    for (const Event& event : events) {
+      SCOPED_TRACE(to_string(event));
+      if (event.action == open) is_open.insert(event.index);
+      if (event.action == open || event.action == gather) gathered.insert(event.index);
+      if (event.action == close) is_open.erase(event.index);
+      if (event.action == release) gathered.erase(event.index);
+      if (event.action == reduce_last) reduced.insert(event.index);
+      if (event.action != update) continue;
+      EXPECT_TRUE(reduced.contains(event.index));
+      EXPECT_FALSE(is_open.contains(event.index) || gathered.contains(event.index));
+      EXPECT_TRUE(updated.insert(event.index).second);
+    }
+    EXPECT_EQ(updated, reduced) << "each that is trained";
+  }
+  EXPECT_EQ(text_of(make_pass(stages, rules, Pass::more_follow)),
+            text_of(make_pass(stages, given, Pass::more_follow)));
 }
 
 /// Over passes and steps: what the optimizer changes is not gathered then, and from the second pass

@@ -45,6 +45,7 @@ struct Case {
   std::int64_t scale = 1;  ///< of the widths
   bool keeps_ema = false;
   bool measures_noise = false;
+  bool updates_in_backward = false;
   enum class Kind { llama, normed, window, experts, shared_experts, latents } kind = Kind::llama;
 };
 
@@ -126,6 +127,7 @@ plan::PlanInput request(const Case& run) {
   request.numbers.reduce = run.reduce;
   request.numbers.fp8 = run.fp8;
   request.numbers.keeps_passes_apart = run.measures_noise;
+  request.updates_in_backward = run.updates_in_backward;
   if (run.keeps_ema) request.optimizer = plan::with_ema(request.optimizer);
   request.numbers.scales_loss = run.compute == core::DType::f16;
   const std::int64_t ranks = tests::world().size();
@@ -252,6 +254,11 @@ std::vector<Case> numbers() {
   });
   add("Fp16", [](Case& run) { run.compute = DType::f16; });
   add("MeanOfWeights", [](Case& run) { run.keeps_ema = true; });
+  add("UpdatesInBackward", [](Case& run) { run.updates_in_backward = true; });
+  add("UpdatesInBackwardInFixedPoint", [](Case& run) {
+    run.updates_in_backward = true;
+    run.determinism = plan::Determinism::topology;
+  });
   add("NoiseOfReplicasInFp32", [](Case& run) {
     run.sharding = "NO_SHARD";
     run.compute = DType::f32;

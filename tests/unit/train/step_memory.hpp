@@ -108,7 +108,8 @@ void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& requ
                     {.step = step,
                      .lr = 1e-4,
                      .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr,
-                     .wants_noise = request.numbers.keeps_passes_apart});
+                     .wants_noise = request.numbers.keeps_passes_apart,
+                     .updates_in_backward = request.updates_in_backward});
   }
 }
 

@@ -60,6 +60,62 @@ TEST(Step, LowersTheLossOfItsOwnData) {
   EXPECT_LT(run(tiny, tests::world(), settings).loss, before);
 }
 
+/// Two steps of one pass; of several ranks the last has no micro-batch.
+std::vector<float> trained(const shard::Options& options, tests::TinyKind kind, bool in_backward,
+                           std::vector<double>& norms) {
+  const comm::Communicator& world = tests::world();
+  TinyModel tiny(shard::one_copy(world), options, kind);
+  optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
+  const data::StepData data = step_data(world, 2 * std::max(1, world.size() - 1));
+  EXPECT_EQ(data.micro_steps.size(), 1u);
+  for (std::int64_t step = 0; step < 2; ++step)
+    norms.push_back(run_step(tiny.engine(), world, data, optimizer,
+                             {.step = step,
+                              .lr = 1e-2,
+                              .updates_in_backward = in_backward,
+                              .more_follow = step == 0})
+                        .grad_norm);
+  std::vector<float> weights;
+  tiny.for_each([&](int, std::int64_t, float master, float) { weights.push_back(master); });
+  return weights;
+}
+
+TEST(Step, UpdatedInBackwardHasTheBitsOfOneThatIsUpdatedAfterwards) {
+  using tests::TinyKind;
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::tied, TinyKind::experts}) {
+    for (const auto sharding : {plan::Sharding::full_shard, plan::Sharding::shard_grad_op}) {
+      for (const auto determinism : {plan::Determinism::run, plan::Determinism::topology}) {
+        for (const bool overlap : {true, false}) {
+          shard::Options options = TinyModel::in_fp32();
+          options.sharding = sharding;
+          options.overlap = overlap;
+          options.numbers.determinism = determinism;
+          std::vector<double> norms, expected_norms;
+          const auto expected = trained(options, kind, false, expected_norms);
+          EXPECT_EQ(trained(options, kind, true, norms), expected);
+          EXPECT_EQ(norms, expected_norms);
+        }
+      }
+    }
+  }
+}
+
+TEST(Step, UpdatedInBackwardRefusesNumbersThatAreNotFiniteOnAllRanks) {
+  TinyModel tiny(tests::world());
+  tiny.shards.master(tiny.shards.num_units() - 1).fill_(std::numeric_limits<float>::quiet_NaN());
+  tiny.shards.publish_all();
+  optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
+  try {
+    run_step(tiny.engine(), tests::world(), step_data(tests::world(), 2), optimizer,
+             {.step = 4, .lr = 1e-3, .updates_in_backward = true});
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const comm::AgreedError& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::numbers);
+    EXPECT_NE(std::string(error.what()).find("the last checkpoint counts"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Step, RefusesNumbersThatAreNotFiniteOnAllRanksAndKeepsTheWeights) {
   TinyModel tiny(tests::world());
   if (tests::world().rank() == tests::world().size() - 1) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <utility>
@@ -97,6 +98,29 @@ JsonEntry next_row(Cursor& cursor, char separator) {
   return row;
 }
 
+/// In messages.
+std::string shown(char separator) {
+  return separator == '\t' ? "tabs" : fmt::format("'{}'", separator);
+}
+
+/// Of the row that begins here, whatever it is separated by; a file of one endless line is none.
+char separator_of_row(Cursor& cursor) {
+  constexpr std::string_view candidates = ",;|\t";
+  constexpr std::int64_t longest = 1 << 20;
+  std::array<std::int64_t, candidates.size()> counts{};
+  bool is_quoted = false;
+  for (std::int64_t i = 0; i < longest && cursor.peek() != end_of_file; ++i) {
+    const int byte = cursor.peek();
+    if (byte == '"') is_quoted = !is_quoted;
+    if (!is_quoted && (byte == '\n' || byte == '\r')) break;
+    const std::size_t found =
+        byte < 128 ? candidates.find(static_cast<char>(byte)) : candidates.npos;
+    if (!is_quoted && found != candidates.npos) ++counts[found];
+    cursor.take();
+  }
+  return candidates[static_cast<std::size_t>(std::ranges::max_element(counts) - counts.begin())];
+}
+
 }  // namespace
 
 void skip_to_rows(Cursor& cursor) {
@@ -131,15 +155,29 @@ CsvRecords::CsvRecords(PlainFile file, char separator, std::size_t most_rows)
 
 CsvRecords::CsvRecords(ReopenedFile file, char separator, std::size_t most_rows)
     : file_(std::move(file)),
-      separator_(separator),
+      given_(separator),
+      separator_([this] { return find_separator(); }),
       rows_([this, most_rows] { return find_rows(most_rows); }),
       names_([this] { return read_names(); }) {}
+
+char CsvRecords::find_separator() const {
+  if (given_ != separator_of_names) return given_;
+  const auto open = file_.open();
+  Cursor cursor(open->file());
+  skip_to_rows(cursor);
+  return separator_of_row(cursor);
+}
+
+std::string CsvRecords::note() const {
+  const bool is_usual = given_ != separator_of_names || separator_.get() == ',';
+  return is_usual ? "" : fmt::format("separated by {}", shown(separator_.get()));
+}
 
 EntryIndex CsvRecords::find_rows(std::size_t most_rows) const {
   const auto open = file_.open();
   Cursor cursor(open->file());
   skip_to_rows(cursor);
-  EntryIndex rows(cursor, csv_rows(separator_), most_rows + 1);
+  EntryIndex rows(cursor, csv_rows(separator_.get()), most_rows + 1);
   if (rows.size() < 2)
     core::fail(core::ErrorKind::input,
                {path().string(), rows.size() == 0 ? "is empty" : "has no row below its names",
@@ -162,7 +200,7 @@ std::vector<std::string> CsvRecords::read_names() const {
 }
 
 void CsvRecords::adopt(std::string_view index) {
-  rows_.set(EntryIndex(csv_rows(separator_), index));
+  rows_.set(EntryIndex(csv_rows(separator_.get()), index));
 }
 
 void CsvRecords::release() const {
@@ -183,7 +221,7 @@ std::vector<std::string> CsvRecords::row(const core::File& file, const JsonEntry
             fmt::format("byte 0x{:02x} is not valid UTF-8",
                         static_cast<unsigned>(static_cast<unsigned char>(text[*bad]))),
             "tables are read as UTF-8", "Convert the file, for example with iconv.");
-  return split_row(text, separator_);
+  return split_row(text, separator_.get());
 }
 
 OrderedJson CsvRecords::ordered(std::int64_t i) const {
@@ -193,8 +231,10 @@ OrderedJson CsvRecords::ordered(std::int64_t i) const {
   if (fields.size() != names.size())
     core::fail(core::ErrorKind::input,
                {where(i), fmt::format("the row has {} fields", fields.size()),
-                fmt::format("the first row names {} columns", names.size()),
-                "Put a text that holds the separator or a line end between quotes."});
+                fmt::format("the first row names {} column{}, separated by {}", names.size(),
+                            names.size() == 1 ? "" : "s", shown(separator_.get())),
+                "Put a text that holds the separator or a line end between quotes; tables are "
+                "separated by commas, semicolons, | or tabs."});
   OrderedJson record = OrderedJson::object();
   for (std::size_t f = 0; f < fields.size(); ++f)
     record[names[f]] = fields[f];

@@ -30,6 +30,10 @@ NextEntry csv_rows(char separator);
 /// The fields of a row that `csv_rows` found.
 std::vector<std::string> split_row(std::string_view row, char separator);
 
+/// In the place of a separator: the one that the first row has most of, of comma, ; | and tab, and
+/// the comma where that is open.
+inline constexpr char separator_of_names = '\0';
+
 /// A table whose first row has the names of the columns. All values are texts. Rows are looked for
 /// when first asked for. Throws then: ErrorKind::input as csv_rows and open_plain do, for columns
 /// of the same name, or without any row below their names.
@@ -50,6 +54,7 @@ class CsvRecords final : public Records {
   std::string index() const override { return rows_.get().bytes(); }
   void adopt(std::string_view index) override;
   void release() const override;
+  std::string note() const override;
 
  private:
   CsvRecords(ReopenedFile file, char separator, std::size_t most_rows);
@@ -59,8 +64,11 @@ class CsvRecords final : public Records {
   /// The fields of a row, the first of which are names. Throws: ErrorKind::input.
   std::vector<std::string> row(const core::File& file, const JsonEntry& entry) const;
 
+  char find_separator() const;
+
   ReopenedFile file_;
-  char separator_;
+  char given_;
+  Lazy<char> separator_;
   Lazy<EntryIndex> rows_;  ///< with that of the names
   Lazy<std::vector<std::string>> names_;
 };

@@ -34,10 +34,20 @@ bool is_whole(const fs::path& folder, const core::Json& file, const std::string&
               fmt::format("index.json says {}", bytes.get<std::uint64_t>()));
 }
 
+/// Shards do not know how many they are.
+void require_index(const fs::path& index) {
+  std::error_code ignored;
+  if (fs::is_regular_file(index, ignored)) return;
+  core::fail(core::ErrorKind::input,
+             {index.parent_path().string(), "has shards of MDS but no index.json",
+              "without it nobody would notice a shard that is missing",
+              "Copy the whole folder; if it came without, streaming.base.util.merge_index or the "
+              "program that wrote it writes one."});
+}
+
 void require_all_shards(const fs::path& folder) {
   const fs::path path = folder / "index.json";
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return;
+  require_index(path);
   const std::string where = path.string();
   const core::Json index = core::parse_json(core::read_text(path, longest_entry_bytes), where);
   const core::Json shards = mds_field(index, "shards");
@@ -57,7 +67,11 @@ void require_all_shards(const fs::path& folder) {
 }  // namespace
 
 std::unique_ptr<Records> open_mds(const fs::path& path) {
-  if (path.filename().string().starts_with("shard.00000.")) require_all_shards(path.parent_path());
+  const std::string name = path.filename().string();
+  if (name.starts_with("shard.00000."))
+    require_all_shards(path.parent_path());
+  else if (name.starts_with("shard."))
+    require_index(path.parent_path() / "index.json");
   return std::make_unique<MdsRecords>(open_plain(path));
 }
 

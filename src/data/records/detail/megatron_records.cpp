@@ -95,6 +95,23 @@ MegatronRecords::MegatronRecords(core::File index_file, core::File tokens)
              : "its counts are larger than the file");
   if (num_documents_ <= 0)
     fail_binary(index.string(), "has no document", "it holds no record", "Is it the right file?");
+  require_no_more_tokens();
+}
+
+/// Sequences follow each other: what lies behind the last one is of another index.
+void MegatronRecords::require_no_more_tokens() const {
+  const std::int64_t last = num_sequences_ - 1;
+  const auto length = last < 0 ? 0 : number_at<std::int32_t>(index_, lengths_at_ + 4 * last);
+  const auto place = last < 0 ? 0 : number_at<std::int64_t>(index_, places_at_ + 8 * last);
+  const int width = megatron_widths.at(static_cast<std::size_t>(dtype_));
+  const std::int64_t all = tokens_.size_bytes();
+  // A sequence that leads out of the file is for whoever reads it to refuse.
+  if (length < 0 || place < 0 || place >= all || all - place <= std::int64_t{length} * width)
+    return;
+  fail_binary(tokens_.path().string(), fmt::format("has {} bytes", all),
+              fmt::format("the last sequence of {} ends at byte {}, so the rest would be left out",
+                          index_.path().filename().string(), place + std::int64_t{length} * width),
+              "Copy both files again, or write the index again from the tokens.");
 }
 
 void MegatronRecords::add_sequence(std::int64_t sequence, OrderedJson& ids,

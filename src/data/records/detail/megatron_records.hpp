@@ -24,7 +24,7 @@ std::filesystem::path index_of_megatron(const std::filesystem::path& named);
 class MegatronRecords final : public Records {
  public:
   /// Throws: ErrorKind::input for a file that is no index, is truncated, is of another version, of
-  /// numbers with a fraction, or without documents; without the .bin.
+  /// numbers with a fraction, or without documents; without the .bin, or with a longer one.
   explicit MegatronRecords(const std::filesystem::path& index);
   MegatronRecords(core::File index, core::File tokens);
 
@@ -41,6 +41,7 @@ class MegatronRecords final : public Records {
   bool are_documents() const override { return true; }
 
  private:
+  void require_no_more_tokens() const;
   void add_sequence(std::int64_t sequence, OrderedJson& ids, const std::string& where) const;
 
   core::File index_;

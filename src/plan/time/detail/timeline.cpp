@@ -107,6 +107,11 @@ class Clock {
     now_s_ = time_s;
   }
   void update(int unit) {
+    // In backward; afterwards all have arrived.
+    while (
+        std::ranges::any_of(on_their_way_, [&](const OnItsWay& way) { return way.unit == unit; }))
+      arrive();
+    wait_until(replicas_done_s_);
     if (const auto found = arrived_s_.find(unit); found != arrived_s_.end())
       optimize_until(found->second);
     for (; published_s_.size() >= schedule::units_on_their_way; published_s_.pop_front())

@@ -94,8 +94,7 @@ double by_node_bytes(const model::Travel& travel, const GroupShape& group, const
 
 std::vector<UnitCounts> count_collectives(const Plan& plan, const PlanInput& request,
                                           const schedule::Stages& stages) {
-  const schedule::StepEvents events = make_step(
-      stages, rules_of(plan.mesh.sharding, request.parallel.prefetch_depth(), blocks_of(request)));
+  const schedule::StepEvents events = make_step(stages, rules_of(request, plan.mesh));
   // A pass may find nothing gathered that later ones find, and a step what the one before left.
   const std::int64_t before_last = plan.batch.accumulation - 1;
   Counter counter(plan.shards.units().size());

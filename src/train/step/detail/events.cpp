@@ -66,6 +66,8 @@ void run_on_shards(shard::ModelShards& shards, const Event& event) {
       return shards.reduce_gradient(event.index, Pass::last);
     case Action::finish:
       return shards.finish_gradients();
+    case Action::publish:
+      return;  // by the update
     default:
       core::check(false, "shards compute nothing");
   }
@@ -79,14 +81,15 @@ std::string_view name_of_unit(const Engine& engine, const Event& event) {
 }  // namespace
 
 void run_events(const Engine& engine, const Stages& stages, const std::vector<Event>& events,
-                bool computes, const std::function<void(const Event&)>& compute) {
+                bool computes, const std::function<void(const Event&)>& compute,
+                const UpdateUnit& update) {
   comm::Activity* activity = activity_of(engine);
   const auto concerns = [&](std::string_view subject) {
     if (activity != nullptr) activity->set_subject(subject);
   };
   for (auto event = events.begin(); event != events.end();) {
     const auto of_stage = std::find_if(event, events.end(), [](const Event& e) {
-      return is_of_stage(e.action) || moves_activations(e.action);
+      return is_of_stage(e.action) || moves_activations(e.action) || e.action == Action::update;
     });
     // What comes and goes between two computations.
     engine.shards.together([&] {
@@ -97,7 +100,12 @@ void run_events(const Engine& engine, const Stages& stages, const std::vector<Ev
     });
     concerns("");
     if (event == events.end()) return;
-    if (computes) {
+    if (event->action == Action::update) {
+      const std::string unit(name_of_unit(engine, *event));
+      concerns(unit);
+      const trace::Span span(trace::main_row, "optimizer", unit);
+      update(event->index);
+    } else if (computes) {
       const std::string stage = name_of(stages, event->index);
       concerns(stage);
       const comm::Activity::Work work(activity, name_of(event->action), stage);

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/error.hpp"
+#include "modules/optimizers/golden_tensor.hpp"
+#include "optim/optimizer.hpp"
+#include "optimizers/adafactor/factored.hpp"
+#include "optimizers/adafactor/kind.hpp"
+#include "support/ranks.hpp"
+#include "support/shards.hpp"
+
+namespace finetune::optimizers::adafactor_test {
+namespace {
+
+using optim::OptimizerSettings;
+using tests::GoldenTensor;
+using tests::OddShards;
+using Elements = std::map<std::pair<int, std::int64_t>, float>;
+
+/// Matrices of both kinds, experts, vectors, and an embedding of which three rows are trained.
+model::ParameterTable table() {
+  return {.rows = {{.name = "embedding",
+                    .shape = {7, 5},
+                    .unit = 0,
+                    .stage = 0,
+                    .trained_rows = model::RowSpan{2, 3}},
+                   {.name = "high", .shape = {9, 5}, .unit = 1, .stage = 1},
+                   {.name = "norm", .shape = {5}, .unit = 1, .decayed = false, .stage = 1},
+                   {.name = "wide", .shape = {5, 11}, .unit = 1, .lr_ratio = 2, .stage = 1},
+                   {.name = "experts", .shape = {3, 4, 5}, .unit = 1, .stage = 1},
+                   {.name = "head", .shape = {7, 5}, .unit = 2, .stage = 2}},
+          .units = {"embedding", "block", "head"}};
+}
+
+model::ParameterTable table_of(std::vector<model::Parameter> rows) {
+  return {.rows = std::move(rows), .units = {"block"}};
+}
+
+OptimizerSettings settings() {
+  OptimizerSettings settings;
+  settings.weight_decay = 0.1;
+  return settings;
+}
+
+/// Of very different sizes, whose sums in floating point would depend on their order.
+float gradient_of(int row, std::int64_t i, std::int64_t step) {
+  const float wave = std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
+  return wave * std::exp(static_cast<float>(i % 11) - 9);
+}
+
+Elements train(OddShards& odd, const optim::OptimizerSetup& setup = {}, double scale = 0.5,
+               float factor = 1) {
+  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, setup);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    odd.for_each_gradient(
+        [&](int row, std::int64_t i, float& value) { value = factor * gradient_of(row, i, step); });
+    optimizer->step(odd.shards, step, 0.01, scale);
+  }
+  Elements all;
+  odd.for_each([&](int row, std::int64_t i, float value) { all[{row, i}] = value; });
+  return all;
+}
+
+TEST(Adafactor, GivesTheSameBitsOnAnyNumberOfRanks) {
+  for (const auto path : {model::Path::kernels, model::Path::composed}) {
+    OddShards alone(comm::Communicator(), at::kFloat, table());
+    const Elements expected = train(alone, {.path = path});
+    OddShards odd(tests::world(), at::kFloat, table());
+    for (const auto& [element, value] : train(odd, {.path = path}))
+      EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+  }
+}
+
+TEST(Adafactor, KeepsTheSameFactorsOnAllRanks) {
+  OddShards alone(comm::Communicator(), at::kFloat, table());
+  OddShards odd(tests::world(), at::kFloat, table());
+  const auto expected = adafactor::kind().make(settings(), alone.table, alone.shards, {});
+  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  for (const auto& [shards, its] : {std::pair(&alone, &expected), {&odd, &optimizer}}) {
+    shards->for_each_gradient(
+        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 3); });
+    (*its)->step(shards->shards, 0, 0.01, 1);
+  }
+  const std::int64_t counts[3][3] = {{7, 5, 0}, {9 + 5 + 12, 5 + 11 + 15, 5}, {7, 5, 0}};
+  for (const int unit : odd.shards.trained_units()) {
+    const auto kept = optimizer->kept(unit);
+    ASSERT_EQ(kept.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(kept[i].values.numel(), counts[unit][i]);
+      EXPECT_TRUE(kept[i].values.equal(expected->kept(unit)[i].values)) << kept[i].kind;
+    }
+  }
+}
+
+TEST(Adafactor, LeavesRowsThatAreNotTrainedAlone) {
+  OddShards odd(tests::world(), at::kFloat, table());
+  for (const auto& [element, value] : train(odd)) {
+    if (element.first != 0) continue;
+    const bool is_trained = element.second >= 10 && element.second < 25;
+    EXPECT_EQ(value != tests::element_of(0, element.second), is_trained) << element.second;
+  }
+}
+
+TEST(Adafactor, RoundsAtRandomToTheSameBits) {
+  const auto rounded = [](const comm::Communicator& ranks) {
+    shard::Options options = OddShards::options(at::kBFloat16);
+    options.numbers.master = core::DType::bf16;
+    const model::ParameterTable rows = table();
+    const plan::ShardMap map(rows, ranks.size(), {.compute = core::DType::bf16});
+    shard::ModelShards shards(rows, map, shard::one_copy(ranks), options);
+    const auto for_each = [&](const auto& of_unit, const auto& f) {
+      for (const int unit : shards.trained_units())
+        for (const plan::ShardSlice& slice : map.slices(unit, ranks.rank()))
+          for (std::int64_t i = 0; i < slice.count; ++i)
+            f(slice.row, slice.tensor_offset + i, of_unit(unit)[slice.shard_offset + i]);
+    };
+    const auto masters = [&](int unit) { return shards.master(unit); };
+    for_each(masters, [](int row, std::int64_t i, at::Tensor value) {
+      value.fill_(tests::element_of(row, i));
+    });
+    shards.publish_all();
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      shards.open_gradient(unit);
+      shards.reduce_gradient(unit);
+    }
+    shards.finish_gradients();
+    for_each(
+        [&](int unit) { return shards.gradient(unit); },
+        [](int row, std::int64_t i, at::Tensor value) { value.fill_(gradient_of(row, i, 1)); });
+    const auto optimizer = adafactor::kind().make(settings(), rows, shards, {.seed = 3});
+    optimizer->step(shards, 0, 0.01, 1);
+    Elements all;
+    for_each(masters, [&](int row, std::int64_t i, const at::Tensor& value) {
+      all[{row, i}] = value.item<float>();
+    });
+    return all;
+  };
+  const Elements expected = rounded(comm::Communicator());
+  for (const auto& [element, value] : rounded(tests::world()))
+    EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+}
+
+TEST(Adafactor, TakesExpertsAndTrainedRowsAsMatricesOfTheirOwn) {
+  OddShards joined(tests::world(), at::kFloat,
+                   table_of({{.name = "experts", .shape = {2, 3, 5}, .unit = 0}}));
+  OddShards apart(tests::world(), at::kFloat,
+                  table_of({{.name = "first", .shape = {3, 5}, .unit = 0},
+                            {.name = "second", .shape = {3, 5}, .unit = 0}}));
+  OddShards some(tests::world(), at::kFloat,
+                 table_of({{.name = "embedding",
+                            .shape = {6, 5},
+                            .unit = 0,
+                            .trained_rows = model::RowSpan{3, 3}}}));
+  Elements values[3];
+  int i_values = 0;
+  for (OddShards* each : {&joined, &apart, &some}) {
+    // The same weights and gradients by their place in the unit.
+    const auto place = [](int row, std::int64_t i) { return 15 * row + i; };
+    each->for_each([&](int row, std::int64_t i, float& value) {
+      value = tests::element_of(0, place(row, i));
+    });
+    const auto optimizer = adafactor::kind().make(settings(), each->table, each->shards, {});
+    each->for_each_gradient([&](int row, std::int64_t i, float& value) {
+      const bool is_trained = each != &some || i >= 15;
+      value = is_trained ? gradient_of(0, place(row, i), 1) : 0;
+    });
+    optimizer->step(each->shards, 0, 0.01, 1);
+    each->for_each([&](int row, std::int64_t i, float value) {
+      values[i_values][{0, place(row, i)}] = value;
+    });
+    ++i_values;
+  }
+  EXPECT_EQ(values[0], values[1]);
+  for (const auto& [element, value] : values[2]) {
+    if (element.second >= 15) {
+      EXPECT_EQ(value, values[0].at(element)) << element.second;
+    }
+  }
+}
+
+/// The first step moves a matrix by a root mean square of lr at most, whatever the gradient.
+TEST(Adafactor, LimitsTheSizeOfAnUpdate) {
+  const model::ParameterTable rows = table_of({{.name = "matrix", .shape = {9, 5}, .unit = 0}});
+  for (const float size : {1e-12f, 1.0f, 1e6f}) {
+    OddShards odd(tests::world(), at::kFloat, rows);
+    OptimizerSettings by;
+    by.numbers["clip_threshold"] = 0.5;
+    const auto optimizer = adafactor::kind().make(by, odd.table, odd.shards, {});
+    odd.for_each_gradient(
+        [&](int row, std::int64_t i, float& value) { value = size * gradient_of(row, i, 0); });
+    optimizer->step(odd.shards, 0, 0.01, 1);
+    double squares = 0;
+    odd.for_each([&](int row, std::int64_t i, float value) {
+      squares += std::pow(value - tests::element_of(row, i), 2);
+    });
+    const double all = tests::world().all_reduce(squares, comm::Reduce::sum);
+    EXPECT_NEAR(std::sqrt(all / 45), 0.5 * 0.01, 1e-5) << size;
+  }
+}
+
+TEST(Adafactor, RefusesMatricesWhoseSumsWouldNotBeExact) {
+  const model::ParameterTable rows =
+      table_of({{.name = "much", .shape = {1, std::int64_t{1} << 19}, .unit = 0}});
+  const plan::ShardMap map(rows, 1, {});
+  EXPECT_THROW(adafactor::factored_of(rows, map.unit(0)), core::Error);
+}
+
+TEST(Adafactor, HasTheNumbersOfTransformers) {
+  const GoldenTensor golden("adafactor.json");
+  OptimizerSettings by;
+  by.weight_decay = golden.number("weight_decay");
+  by.numbers["clip_threshold"] = golden.number("clip_threshold");
+  const auto height = static_cast<std::int64_t>(golden.number("height"));
+  const auto width = static_cast<std::int64_t>(golden.number("width"));
+  const std::pair<std::string, std::vector<std::int64_t>> cases[] = {
+      {"high", {height, width}}, {"wide", {width, height}}, {"vector", {height * width}}};
+  for (const auto& [name, shape] : cases) {
+    OddShards odd(tests::world(), at::kFloat,
+                  table_of({{.name = name, .shape = shape, .unit = 0}}));
+    const auto optimizer = adafactor::kind().make(by, odd.table, odd.shards, {});
+    golden.train(odd, *optimizer, [&](std::int64_t) { return golden.number("lr"); });
+    const auto expected = golden.values(name.c_str());
+    odd.for_each([&](int, std::int64_t i, float value) {
+      EXPECT_NEAR(value, expected[static_cast<std::size_t>(i)], 2e-6) << name << " " << i;
+    });
+    const bool is_vector = shape.size() == 1;
+    const std::pair<std::size_t, const char*> factors[] = {
+        {0, ".exp_avg_sq_row"}, {1, ".exp_avg_sq_col"}, {2, ".exp_avg_sq"}};
+    for (const auto& [i_state, kind] : factors) {
+      if ((i_state == 2) != is_vector) continue;
+      const auto kept = optimizer->state(0, i_state);
+      const auto theirs = golden.values((name + kind).c_str());
+      ASSERT_EQ(kept.numel(), std::ssize(theirs)) << name << kind;
+      for (std::int64_t i = 0; i < kept.numel(); ++i) {
+        const float value = theirs[static_cast<std::size_t>(i)];
+        EXPECT_NEAR(kept[i].item<float>(), value, 2e-6f * value) << name << kind << " " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace finetune::optimizers::adafactor_test
