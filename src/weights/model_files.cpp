@@ -18,6 +18,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "weights/detail/fields.hpp"
 #include "weights/detail/index.hpp"
 #include "weights/detail/names.hpp"
 #include "weights/detail/safetensors.hpp"
@@ -35,21 +36,6 @@ constexpr std::int64_t piece_bytes = 4 << 20;
 [[noreturn]] void refuse(const fs::path& where, const std::string& problem, const std::string& why,
                          const std::string& remedy) {
   core::fail(core::ErrorKind::input, {where.string(), problem, why, remedy});
-}
-
-/// Texts one after the other, each behind its length: what the root sends to the others.
-void append_field(std::string& packed, std::string_view field) {
-  packed += fmt::format("{}\n", field.size());
-  packed += field;
-}
-
-std::string_view take_field(std::string_view& packed) {
-  const std::size_t end = packed.find('\n');
-  core::check(end != std::string_view::npos, "packed headers are complete");
-  const auto size = std::stoull(std::string(packed.substr(0, end)));
-  const std::string_view field = packed.substr(end + 1, size);
-  packed.remove_prefix(end + 1 + field.size());
-  return field;
 }
 
 /// "model-00002-of-00003.safetensors": the second of three. Nothing: a file of another name.
