@@ -20,7 +20,7 @@ std::vector<TextRequest> texts(const plan::GenerationInput& input) {
   for (std::int64_t i = 0; i < input.batch; ++i) {
     TextRequest text{.id = i, .prompt = {}};
     for (std::int64_t k = 0; k < input.prompt_tokens; ++k)
-      text.prompt.push_back(static_cast<std::int32_t>((i + 37 * k) % 1000));
+      text.prompt.push_back(static_cast<std::int32_t>((i + 37 * k) % 500));
     text.sampling.max_tokens = input.new_tokens;
     all.push_back(std::move(text));
   }
@@ -64,8 +64,9 @@ Bytes measured(const plan::GenerationInput& input, const std::filesystem::path& 
 }
 
 /// No less than what is taken, and not much more: padding, tables of positions, ids.
-void expect_planned(plan::GenerationInput input) {
-  const auto folder = tests::source_folder() / "inputs/quickstart/model";
+void expect_planned(plan::GenerationInput input,
+                    const std::filesystem::path& folder = tests::source_folder() /
+                                                          "inputs/quickstart/model") {
   const DescribedModel described = describe_model(tests::world(), folder, modules::registry());
   input.architecture = described.architecture;
   input.world_size = tests::world().size();
@@ -90,6 +91,16 @@ TEST(GenerationMemory, IsPlannedForLongPrompts) {
                   .prompt_tokens = 300,
                   .new_tokens = 8,
                   .tokens_together = 600});
+}
+
+/// Two of five layers have states, and one keys and values.
+TEST(GenerationMemory, IsPlannedForStatesOfTexts) {
+  expect_planned({.compute = core::DType::f32,
+                  .batch = 200,
+                  .prompt_tokens = 12,
+                  .new_tokens = 20,
+                  .tokens_together = 4096},
+                 tests::source_folder() / "tests/golden/models/nemotron_h");
 }
 
 TEST(GenerationMemory, IsPlannedForRanksThatShareMatrices) {
