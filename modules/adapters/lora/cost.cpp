@@ -82,17 +82,18 @@ class LowRankCost final : public model::AdapterCost {
     if (sizes.has_magnitudes) add_magnitudes(shape, settings, tokens, tape, cost);
   }
 
-  /// What the experts' rows become, and the parts of all, put in order; then the parts' gradients,
-  /// twice while they are put back.
-  void add_to_experts(const ProjectionShape& shape, const CostSettings& settings, std::int64_t rows,
-                      std::int64_t num, ProjectionCost& cost) const override {
+  /// What the experts' rows become, and the B of all, put in order: twice with their gradients, and
+  /// once more where these are put back.
+  OfExperts of_experts(const ProjectionShape& shape, const CostSettings& settings,
+                       std::int64_t rows, std::int64_t num) const override {
     const std::int64_t element = core::size_bytes(settings.compute);
     const std::int64_t rank = Sizes(shape).rank / std::ssize(shape.adapted) / num;
     const std::int64_t low = rows * rank * element;
     const std::int64_t outputs = num * rank * shape.num_outputs * element;
     const std::int64_t inputs = num * rank * shape.num_inputs * element;
-    cost.forward.bytes += low + outputs;
-    cost.backward.bytes += 2 * low + 2 * outputs + inputs;
+    OfExperts cost{.forward = low + outputs,
+                   .backward = low + outputs,
+                   .gradients = std::max(low + 2 * outputs + inputs, 3 * outputs + inputs)};
     const auto m = static_cast<double>(rows), r = static_cast<double>(rank);
     const auto in = static_cast<double>(shape.num_inputs);
     const auto out = static_cast<double>(shape.num_outputs);
@@ -102,6 +103,7 @@ class LowRankCost final : public model::AdapterCost {
     cost.backward_work.products = {{m, r, out, 1}, {m, in, r, 1},  {m, r, in, 1},
                                    {m, r, out, 1}, {out, r, m, 1}, {r, in, m, 1}};
     cost.backward_work.passes = {ordering, ordering, ordering};
+    return cost;
   }
 
   /// The columns of A that tokens have, and their gradients, with those of all columns.

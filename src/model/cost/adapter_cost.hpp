@@ -21,10 +21,21 @@ class AdapterCost {
   virtual void add(const ProjectionShape& shape, const CostSettings& settings, std::int64_t tokens,
                    CostTape& tape, ProjectionCost& cost) const = 0;
 
-  /// What parts of experts that have them together hold next to a product of `rows` rows with the
-  /// matrices of `num` experts, of `shape` each, and do.
-  virtual void add_to_experts(const ProjectionShape&, const CostSettings&, std::int64_t /*rows*/,
-                              std::int64_t /*num*/, ProjectionCost&) const {}
+  /// Bytes that parts of experts hold next to a product of rows, to the gradient of these, and
+  /// while their own are computed.
+  struct OfExperts {
+    std::int64_t forward = 0;
+    std::int64_t backward = 0;
+    std::int64_t gradients = 0;
+    OpWork forward_work = {};
+    OpWork backward_work = {};
+  };
+  /// Of experts that have their parts together: `rows` rows, and the matrices of `num` experts, of
+  /// `shape` each.
+  virtual OfExperts of_experts(const ProjectionShape&, const CostSettings&, std::int64_t /*rows*/,
+                               std::int64_t /*num*/) const {
+    return {};
+  }
 
   /// Adds to `cost` of looking up `tokens` tokens in an embedding what its parts hold and do.
   virtual void add_to_embedding(const ProjectionShape&, const CostSettings&, std::int64_t,

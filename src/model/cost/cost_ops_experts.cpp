@@ -2,7 +2,6 @@
 // Of CostOps: mixtures of experts.
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "model/cost/adapter_cost.hpp"
 #include "model/cost/cost_ops.hpp"
@@ -149,20 +148,19 @@ void CostOps::add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t widt
 
 /// What adapters hold next to products, at the moments of add_expert_moments.
 void CostOps::add_expert_parts(OpCost& op, const OwnExperts& own) const {
-  const auto add = [&](const ProjectionShape& shape, std::size_t in_forward,
-                       std::initializer_list<std::size_t> in_backward) {
+  const auto add = [&](const ProjectionShape& shape, std::size_t forward, std::size_t backward,
+                       std::size_t gradients) {
     if (shape.adapted.empty()) return;
-    ProjectionCost cost;
-    shape.adapted.front()->adapted.cost->add_to_experts(shape, settings_, own.choices, own.num,
-                                                        cost);
-    op.forward[in_forward].bytes += cost.forward.bytes;
-    for (const std::size_t moment : in_backward)
-      op.backward[moment].bytes += cost.backward.bytes;
+    const auto cost =
+        shape.adapted.front()->adapted.cost->of_experts(shape, settings_, own.choices, own.num);
+    op.forward[forward].bytes += cost.forward;
+    op.backward[backward].bytes += cost.backward;
+    op.backward[gradients].bytes += cost.gradients;
     op.forward_work.add(cost.forward_work);
     op.backward_work.add(cost.backward_work);
   };
-  add(own.gate_up, 1, {5, 6});
-  add(own.down, 2, {1, 2});
+  add(own.gate_up, 1, 5, 6);
+  add(own.down, 2, 1, 2);
 }
 
 TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,

@@ -359,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "biased_experts_low_rank_bf16",
              .layer = {.has_experts = true},
              .experts = biased_experts,
-             .rank = 4,
+             .rank = 2,
              .adapts_experts = true,
              .recompute = Recompute::cheap,
              .compute = core::DType::bf16}),

@@ -75,9 +75,10 @@ TEST_P(VocabularyCost, IsWhatTheEndsOfAPassHold) {
     at::Tensor gradient;
     ops.pull_back_label_scores(d_x, ids, table.decoder.head, scores, gradient);
   });
-  const auto planned = of_head.tape().worst_without_backward().total();
+  // Whoever runs the head holds its input.
+  const auto planned = of_head.tape().worst_without_backward().total() - x.bytes;
   // Scores, places and the like are a few bytes per token.
-  EXPECT_NEAR(static_cast<double>(held) / static_cast<double>(planned), 1, 0.05);
+  EXPECT_NEAR(static_cast<double>(held) / static_cast<double>(planned), 1, 0.02);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ends, VocabularyCost,
