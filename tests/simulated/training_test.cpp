@@ -112,6 +112,8 @@ std::vector<Case> cases() {
     return Words{"parallel.sharding=" + strategy};
   };
   const Words lora = {"adapter.name=lora", "adapter.lora_r=4", "optimizer.lr=2e-2"};
+  const Words in_backward = {"optimizer.in_backward=true", "optimizer.max_grad_norm=0",
+                             "train.micro_batch=5"};
   return {
       {"fp32", 1, {}, "32-true"},
       {"bf16_mixed", 1, {}, "bf16-mixed"},
@@ -176,6 +178,13 @@ std::vector<Case> cases() {
       {"tp_shards", 4, {"parallel.tp=2", "train.activation_checkpointing=selective"}, "bf16-mixed"},
       {"adamw8bit", 2, {"optimizer.name=adamw8bit"}},
       {"lion", 1, {"optimizer.name=lion"}},
+      {"adafactor", 2, {"optimizer.name=adafactor"}},
+      {"adafactor_offload", 2, {"optimizer.name=adafactor", "optimizer.offload=true"}},
+      {"in_backward", 2, in_backward},
+      {"in_backward_adafactor", 2, with(in_backward, {"optimizer.name=adafactor"})},
+      {"in_backward_hybrid", 4,
+       with(in_backward, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}), "bf16-mixed"},
+      {"in_backward_kernels", 2, in_backward, "bf16-mixed", {}, true},
       {"offload", 2, {"optimizer.offload=true"}, "bf16-mixed"},
       {"norms", 2, with(sharded("FULL_SHARD"), {"metrics.norms_steps=1"})},
       {"norms_bf16_true", 1, {"metrics.norms_steps=2"}, "bf16-true"},
