@@ -123,7 +123,7 @@ FAMILIES = {
                 sliding_window=8, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                 final_logit_softcapping=3.0), 42),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(num_key_value_heads=4), 40),
-    "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=128, tie_word_embeddings=True), 41),
+    "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=256, tie_word_embeddings=True), 41),
     "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2,
                 num_hidden_layers=3), 37),
     "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", dict(num_experts=4, moe_topk=2, rope_parameters=dict(rope_type="dynamic",
