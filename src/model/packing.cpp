@@ -98,10 +98,11 @@ std::string why_not_by_row(const Parameter& parameter, const Packing& packing) {
   // Groups of any size are whole words, too.
   for (const std::int64_t whole : {together, codes_a_word(packing)})
     if (inputs % whole != 0)
-      return fmt::format("its {} inputs are no multiple of {}", inputs,
-                         whole == together && packing.group_size > 0
-                             ? fmt::format("{} that share a scale", whole)
-                             : fmt::format("{} codes a word", whole));
+      return fmt::format(
+          "its {} inputs are no multiple of {}", inputs,
+          whole == together && (packing.group_size > 0 || packing.kind == Packing::Kind::nvfp4)
+              ? fmt::format("{} that share a scale", whole)
+              : fmt::format("{} codes a word", whole));
   return "";
 }
 
