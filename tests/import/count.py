@@ -6,8 +6,8 @@
 
 Each FOLDER is searched for .yml, .yaml and .json. A configuration counts as kept if `finetune import` prints a deck in
 which every key has a place (none is unknown), and `finetune plan` accepts that deck with a stand-in for the model: the
-config.json of a small Llama with long positions, or of Llama 4 or Mixtral where the deck is about experts, as models and
-data are not here. What is no supervised fine-tuning of
+config.json of a small Llama with long positions, or of Llama 4, Mixtral or Qwen 3 where the deck is about experts or
+layers that remember, as models and data are not here. What is no supervised fine-tuning of
 text by all weights, LoRA or QLoRA is counted apart, by keys of the file and not by what the importer says.
 Prints a line for each file that is not kept, with the reason, then a table. Exit code 1 below --least percent.
 """
@@ -30,12 +30,19 @@ STAND_IN = {
 STAND_IN_WITH_EXPERTS = {**STAND_IN, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
                          "num_local_experts": 64, "num_experts_per_tok": 2, "sliding_window": None}
 
+# Whose experts get low-rank parts.
+STAND_IN_WITH_TENSORS_OF_EXPERTS = {
+    **STAND_IN, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 64,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 256, "norm_topk_prob": True,
+}
+
 # Of Llama 4, whose experts have names of their own: the one of tests/golden.
-LLAMA_4 = pathlib.Path(__file__).resolve().parent.parent / "golden/models/llama4/config.json"
+# And of Qwen 3 Next, whose layers that remember have.
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden/models"
 
 
-def llama_4():
-    config = json.loads(LLAMA_4.read_text())
+def of_golden(name):
+    config = json.loads((GOLDEN / name / "config.json").read_text())
     for part in (config, config.get("text_config", {})):
         if "max_position_embeddings" in part:
             part["max_position_embeddings"] = 1048576
@@ -83,7 +90,8 @@ def outcome(program, path, work):
         return "unknown: " + " ".join(unknown[1].split())
     (work / "deck.toml").write_text(deck)
     ranks = re.search(r"--ranks\s+(?:# )?(\d+)", deck)
-    model = "experts" if "\nep = " in deck else "llama_4" if "shared_expert" in deck else "model"
+    model = ("experts" if "\nep = " in deck else "llama_4" if "shared_expert" in deck else
+             "next" if "linear_attn" in deck else "tensors" if "\ntarget_parameters" in deck else "model")
     code, _, problem = run(program, "plan", str(work / "deck.toml"), f"model.path={work / model}",
                            "--ranks", ranks[1] if ranks else "1")
     return f"plan {code}: {problem}" if code != 0 else ""
@@ -99,7 +107,9 @@ def main():
     table = []
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        for model, config in {"model": STAND_IN, "experts": STAND_IN_WITH_EXPERTS, "llama_4": llama_4()}.items():
+        stand_ins = {"model": STAND_IN, "experts": STAND_IN_WITH_EXPERTS, "tensors": STAND_IN_WITH_TENSORS_OF_EXPERTS,
+                     "llama_4": of_golden("llama4"), "next": of_golden("qwen3_next")}
+        for model, config in stand_ins.items():
             (work / model).mkdir()
             (work / model / "config.json").write_text(json.dumps(config))
         for folder in options.folders:
