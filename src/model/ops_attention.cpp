@@ -78,7 +78,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
       const Normed normed =
           norm_forward(*of.weights, part.norm, vectors(qkv, part, *of.weights, shape), {}, path);
       saved.insert(saved.end(), {normed.h, normed.statistics});
-      joined.push_back(normed.y.view({tokens, -1}));
+      joined.push_back(normed.y.view({tokens, part.num_heads * shape.head_size}));
     }
     if (!of.norms.of_values) joined.push_back(values(qkv, shape));
     keep(ctx, std::move(saved));
@@ -99,7 +99,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
       const at::Tensor dy = vectors(d_qkv, part, *of.weights, shape);
       joined.push_back(norm_backward(*of.weights, part.norm, {saved[2 * i], {}, saved[2 * i + 1]},
                                      dy, {}, saved_path(ctx))
-                           .view({d_qkv.size(0), -1}));
+                           .view({d_qkv.size(0), part.num_heads * shape.head_size}));
       ++i;
     }
     if (!of.norms.of_values) joined.push_back(values(d_qkv, shape));

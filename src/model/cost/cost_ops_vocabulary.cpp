@@ -22,8 +22,8 @@ TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
   op.forward_work.passes = {pass(elements, 2 * element, 1)};
   if (table_.row(row).trainable)
     op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
-  const ProjectionShape shape = projection_shape(table_, {row, 1});
-  if (!shape.adapted.empty()) {
+  if (table_.row(row).adapted.exists()) {
+    const ProjectionShape shape = projection_shape(table_, {row, 1});
     ProjectionCost cost;
     shape.adapted.front()->adapted.cost->add_to_embedding(shape, settings_, all_tokens(x.rows),
                                                           cost);
@@ -59,8 +59,8 @@ void CostOps::share_head(OpCost& op, const TensorSize& x_nD) const {
 
 /// What an adapter does for the head: of a chunk at once, and the gradient of the chunk's inputs.
 void CostOps::add_head_parts(OpCost& op, int row, std::int64_t tokens, std::int64_t chunk) {
+  if (!table_.row(row).adapted.exists()) return;
   const ProjectionShape shape = projection_shape(table_, {row, 1});
-  if (shape.adapted.empty()) return;
   const AdapterCost& adapter = *shape.adapted.front()->adapted.cost;
   ProjectionCost of_chunk, of_all;
   of_chunk.backward.bytes = chunk * shape.num_inputs * element_;

@@ -58,7 +58,9 @@ fs::path index_of_megatron(const fs::path& named) {
 }
 
 MegatronRecords::MegatronRecords(const fs::path& index)
-    : MegatronRecords(core::File(index, core::File::Mode::read), open_tokens(index)) {}
+    : MegatronRecords(core::File(index, core::File::Mode::read), open_tokens(index)) {
+  require_no_more_tokens();
+}
 
 MegatronRecords::MegatronRecords(core::File index_file, core::File tokens)
     : index_(std::move(index_file)), tokens_(std::move(tokens)) {
@@ -95,7 +97,6 @@ MegatronRecords::MegatronRecords(core::File index_file, core::File tokens)
              : "its counts are larger than the file");
   if (num_documents_ <= 0)
     fail_binary(index.string(), "has no document", "it holds no record", "Is it the right file?");
-  require_no_more_tokens();
 }
 
 /// Sequences follow each other: what lies behind the last one is of another index.
