@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/detail/agree_over_parts.hpp"
+#include "base/detail/base_weights.hpp"
 #include "base/detail/transposed_files.hpp"
 #include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
@@ -97,22 +97,9 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 }
 
 WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table) {
-  // std::function copies what it calls.
-  const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
-  const auto transposed = std::make_shared<TransposedReader>(files);
-  const auto values = [&files, &table, mxfp4, transposed](int row, std::int64_t first,
-                                                          std::span<float> target) {
-    if (is_fp8_in(files, table.row(row)))
-      return read_fp8_values(files, table.row(row), first, target);
-    if (is_mxfp4_in(files, table.row(row))) return mxfp4->read(table.row(row), first, target);
-    if (!table.row(row).of_files.is_dense())
-      return read_unpacked(files, table.row(row), first, target);
-    if (table.row(row).is_by_inputs) return transposed->read(table.row(row), first, target);
-    files.read(
-        tensor_slice(
-            table.row(row),
-            {.row = row, .tensor_offset = first, .shard_offset = 0, .count = std::ssize(target)}),
-        std::as_writable_bytes(target));
+  const auto values = [&table, read = RowReader(files)](int row, std::int64_t first,
+                                                        std::span<float> target) {
+    read(table.row(row), first, target);
   };
   const auto plane = [&files, &table](int row, int i, std::int64_t first,
                                       std::span<std::byte> target) {

@@ -8,6 +8,7 @@
 #include "base/detail/transposed_files.hpp"
 #include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
+#include "base/initial_weights.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "kernels/nf4.hpp"
@@ -74,21 +75,26 @@ Nf4Tensor quantise(const model::Parameter& row, const ReadValues& read_values) {
   return tensor;
 }
 
+RowReader::RowReader(const weights::ModelFiles& files)
+    : files_(&files),
+      mxfp4_(std::make_shared<Mxfp4Reader>(files)),
+      transposed_(std::make_shared<TransposedReader>(files)) {}
+
+void RowReader::operator()(const model::Parameter& row, std::int64_t first,
+                           std::span<float> target) const {
+  if (is_fp8_in(*files_, row)) return read_fp8_values(*files_, row, first, target);
+  if (is_mxfp4_in(*files_, row)) return mxfp4_->read(row, first, target);
+  if (!row.of_files.is_dense()) return read_unpacked(*files_, row, first, target);
+  if (row.is_by_inputs) return transposed_->read(row, first, target);
+  files_->read(
+      tensor_slice(
+          row, {.row = 0, .tensor_offset = first, .shard_offset = 0, .count = std::ssize(target)}),
+      std::as_writable_bytes(target));
+}
+
 ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& row) {
-  // std::function copies what it calls.
-  const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
-  const auto transposed = std::make_shared<TransposedReader>(files);
-  return [&files, &row, mxfp4, transposed](std::int64_t first, std::span<float> target) {
-    if (is_fp8_in(files, row)) return read_fp8_values(files, row, first, target);
-    if (is_mxfp4_in(files, row)) return mxfp4->read(row, first, target);
-    if (!row.of_files.is_dense()) return read_unpacked(files, row, first, target);
-    if (row.is_by_inputs) return transposed->read(row, first, target);
-    files.read({.name = row.name,
-                .shape = row.shape,
-                .dtype = core::DType::f32,
-                .offset = first,
-                .count = std::ssize(target)},
-               std::as_writable_bytes(target));
+  return [&row, read = RowReader(files)](std::int64_t first, std::span<float> target) {
+    read(row, first, target);
   };
 }
 
