@@ -53,8 +53,8 @@ TEST(LlamaConfig, RefusesWhatItWouldComputeWrongly) {
   EXPECT_NE(refusal(config).find("\"hidden_act\" is \"quick_gelu\""), std::string::npos)
       << refusal(config);
   config = small_config();
-  config["rope_scaling"] = {{"rope_type", "proportional"}, {"factor", 2.0}};
-  EXPECT_NE(refusal(config).find("known: default, linear, dynamic, llama3, yarn, longrope"),
+  config["rope_scaling"] = {{"rope_type", "spiral"}, {"factor", 2.0}};
+  EXPECT_NE(refusal(config).find("known: default, linear, dynamic, llama3, yarn, longrope, proportional"),
             std::string::npos)
       << refusal(config);
   config = small_config();
