@@ -99,6 +99,8 @@ struct Layer {
   std::int64_t head_size = 0;     ///< where it is not the model's
   std::int64_t num_kv_heads = 0;  ///< where it is not the model's
   bool reads_keys = false;        ///< values are the keys before their norm
+  std::int64_t keys_of = -1;      ///< an earlier layer whose keys and values are read; -1: its own
+  std::int64_t d_ff = 0;          ///< where it is not the model's
   /// Which halves there are: attention or what is in its place, and feed-forward or experts. A
   /// layer has one of them at least.
   bool has_attention_half = true;
@@ -226,6 +228,10 @@ struct Architecture {
   /// first.
   bool qkv_by_key_head = false;
   bool norms_values = false;  ///< each head's, only divided by the root mean square
+  /// Each layer has an input of its own, of so many channels, by token and by what the first block
+  /// reads: activations of the block's output are multiplied by it and added. 0: there is none.
+  /// Source: Google 2025, Gemma 3n.
+  std::int64_t layer_input_size = 0;
   /// What a block gives is multiplied by a number of its own, which is not trained.
   bool scales_blocks = false;
   /// What attention gives is times sigmoids of a second part of the queries' product, which lies
@@ -275,6 +281,7 @@ struct Architecture {
   std::int64_t num_kv_heads_of(const Layer& layer) const {
     return layer.num_kv_heads > 0 ? layer.num_kv_heads : num_kv_heads;
   }
+  std::int64_t d_ff_of(const Layer& layer) const { return layer.d_ff > 0 ? layer.d_ff : d_ff; }
   /// K of layers with a window, which is the same in all of them.
   std::int64_t window_head_size() const {
     const auto found = std::find_if(layers.begin(), layers.end(),

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/detail/basic_ops.hpp"
+#include "model/sides.hpp"
 
 namespace finetune::model {
 
@@ -72,10 +73,13 @@ typename Values::Tensor heads_of_latents(BasicOps<Values>& ops, const Architectu
 template <typename Values>
 typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, const BlockRows& rows,
                                typename Values::Tensor qkv,
-                               const typename Values::Sequence& sequence, std::int64_t i_layer) {
+                               const typename Values::Sequence& sequence, std::int64_t i_layer,
+                               Sides<typename Values::Tensor>& sides) {
   AttentionShape shape = attention_shape(a, i_layer);
   shape.sinks = rows.sinks;
   const Layer layer = a.layer(i_layer);
+  const bool reads_keys = sides.layout.read[Side::keys_values].exists();
+  if (reads_keys) shape.num_kv_heads = 0;
   if (a.latents.exist()) qkv = heads_of_latents(ops, a, rows, qkv);
   if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
   if (a.qkv_by_key_head) qkv = ops.sort_heads(qkv, shape);
@@ -90,6 +94,12 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   if (layer.head_norm != HeadNorm::none)
     qkv = ops.head_norm(qkv, shape,
                         {norm_of(a, rows.query_norm), norm_of(a, rows.key_norm), a.norms_values});
+  if (reads_keys) {
+    qkv = ops.join(qkv, sides.read[Side::keys_values]);
+    shape.num_kv_heads = a.num_kv_heads_of(layer);
+  }
+  if (const SideSlice& keys = sides.layout.written[Side::keys_values]; keys.exists())
+    sides.written[Side::keys_values] = ops.last_channels(qkv, keys.size);
   if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
   auto heads = ops.attention(qkv, shape, sequence, i_layer);
   if (a.value_size() < a.head_size) heads = ops.first_channels(heads, a.num_heads, a.value_size());
@@ -116,7 +126,8 @@ template <typename Values>
 typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture& a,
                                        const BlockRows& rows, const typename Values::Tensor& x_ND,
                                        const typename Values::Sequence& sequence,
-                                       std::int64_t i_layer) {
+                                       std::int64_t i_layer,
+                                       Sides<typename Values::Tensor>& sides) {
   const bool remembers = a.layer(i_layer).remembers();
   const RowRange read = rows.state.exists() ? rows.state.inputs
                         : remembers         ? rows.delta.inputs
@@ -125,7 +136,7 @@ typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture
                     ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), read)
                     : ops.linear(x_ND, read);
   return remembers ? recall(ops, a, rows, inputs, sequence, i_layer)
-                   : attend(ops, a, rows, std::move(inputs), sequence, i_layer);
+                   : attend(ops, a, rows, std::move(inputs), sequence, i_layer, sides);
 }
 
 /// down(activated(gate_up)), with the biases there are.
@@ -172,10 +183,10 @@ template <typename Values>
 typename Values::Tensor single_block(BasicOps<Values>& ops, const Architecture& a,
                                      const BlockRows& rows, const typename Values::Tensor& x_ND,
                                      const typename Values::Sequence& sequence,
-                                     std::int64_t i_layer) {
+                                     std::int64_t i_layer, Sides<typename Values::Tensor>& sides) {
   const Layer layer = a.layer(i_layer);
   if (layer.has_attention_half)
-    return ops.add(x_ND, attention_half(ops, a, rows, x_ND, sequence, i_layer));
+    return ops.add(x_ND, attention_half(ops, a, rows, x_ND, sequence, i_layer, sides));
   const Norm norm = norm_of(a, rows.feed_forward_norm);
   if (layer.has_experts) return add_experts(ops, a, rows, x_ND, ops.norm(x_ND, norm), sequence);
   const auto gate_up = ops.norm_linear(x_ND, norm, rows.feed_forward.gate_up);
@@ -188,9 +199,11 @@ template <typename Values>
 typename Values::Tensor parallel_block(BasicOps<Values>& ops, const Architecture& a,
                                        const BlockRows& rows, const typename Values::Tensor& x_ND,
                                        const typename Values::Sequence& sequence,
-                                       std::int64_t i_layer) {
+                                       std::int64_t i_layer,
+                                       Sides<typename Values::Tensor>& sides) {
   const auto normed = ops.norm(x_ND, norm_of(a, rows.attention_norm));
-  const auto attention = attend(ops, a, rows, ops.linear(normed, rows.qkv), sequence, i_layer);
+  const auto attention =
+      attend(ops, a, rows, ops.linear(normed, rows.qkv), sequence, i_layer, sides);
   const FeedForwardRows& part = rows.feed_forward;
   const auto gate_up =
       a.shares_norm ? ops.linear(normed, part.gate_up)
@@ -204,12 +217,12 @@ typename Values::Tensor parallel_block(BasicOps<Values>& ops, const Architecture
 template <typename Values>
 typename Values::Tensor two_halves(BasicOps<Values>& ops, const Architecture& a,
                                    const BlockRows& rows, const typename Values::Tensor& x_ND,
-                                   const typename Values::Sequence& sequence,
-                                   std::int64_t i_layer) {
-  if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer);
+                                   const typename Values::Sequence& sequence, std::int64_t i_layer,
+                                   Sides<typename Values::Tensor>& sides) {
+  if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer, sides);
   if (!a.layer(i_layer).has_both_halves())
-    return single_block(ops, a, rows, x_ND, sequence, i_layer);
-  const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer);
+    return single_block(ops, a, rows, x_ND, sequence, i_layer, sides);
+  const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer, sides);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);
   const FeedForwardRows& part = rows.feed_forward;
   const auto finish = [&](const auto& h_ND, const auto& gate_up) {
@@ -225,17 +238,61 @@ typename Values::Tensor two_halves(BasicOps<Values>& ops, const Architecture& a,
   return finish(h_ND, gate_up);
 }
 
+/// The inputs of all layers [N, L P], of what the first block reads and of what was looked up for
+/// its tokens.
+template <typename Values>
+typename Values::Tensor all_layer_inputs(BasicOps<Values>& ops, const Architecture& a,
+                                         const LayerInputRows& rows,
+                                         const typename Values::Tensor& x_ND,
+                                         const typename Values::Tensor& looked_up) {
+  const AttentionShape layers{.num_heads = a.num_layers, .head_size = a.layer_input_size};
+  // The product is divided by the root of D, which a norm sees in its epsilon alone.
+  Norm norm = norm_of(a, rows.projection_norm);
+  norm.eps *= static_cast<double>(a.d_model);
+  const auto read = ops.head_norm(ops.linear(x_ND, {rows.projection, 1}), layers, {norm, {}});
+  const double scale = std::sqrt(static_cast<double>(a.layer_input_size));
+  return ops.scale(ops.add(read, ops.scale(looked_up, scale)), std::sqrt(0.5));
+}
+
+/// x + norm(out(activated(gate(x)) * the layer's input)).
+template <typename Values>
+typename Values::Tensor add_layer_input(BasicOps<Values>& ops, const Architecture& a,
+                                        const LayerInputRows& rows,
+                                        const typename Values::Tensor& x_ND,
+                                        const typename Values::Tensor& input_NP) {
+  const auto gate_up = ops.join(ops.linear(x_ND, {rows.gate, 1}), input_NP);
+  const auto y_ND = ops.activated_linear(gate_up, a.activation, {-1, 0}, {rows.out, 1});
+  return ops.add(x_ND, ops.norm(y_ND, norm_of(a, rows.added_norm)));
+}
+
 /// A block with what comes before the first one and behind each: read_ND -> y_ND.
 template <typename Values>
 typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture& a,
                                       const BlockRows& rows, const typename Values::Tensor& read_ND,
                                       const typename Values::Sequence& sequence,
-                                      std::int64_t i_layer) {
+                                      std::int64_t i_layer, Sides<typename Values::Tensor>& sides) {
   const bool scales = i_layer == 0 && a.embedding_scale != 1;
   auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
   if (rows.positions >= 0) x_ND = ops.add_positions(x_ND, rows.positions, sequence);
-  const auto y_ND = two_halves(ops, a, rows, x_ND, sequence, i_layer);
+  auto layer_input = sides.read[Side::layer_inputs];
+  if (sides.layout.written[Side::layer_inputs].exists()) {
+    const auto all = all_layer_inputs(ops, a, rows.layer_input, x_ND, layer_input);
+    sides.written[Side::layer_inputs] = all;
+    layer_input = ops.first_channels(all, 1, a.layer_input_size);
+  }
+  auto y_ND = two_halves(ops, a, rows, x_ND, sequence, i_layer, sides);
+  if (rows.layer_input.exist()) y_ND = add_layer_input(ops, a, rows.layer_input, y_ND, layer_input);
   return rows.scale < 0 ? y_ND : ops.scale_by(y_ND, rows.scale);
+}
+
+/// Of a model with nothing beside the stream.
+template <typename Values>
+typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture& a,
+                                      const BlockRows& rows, const typename Values::Tensor& read_ND,
+                                      const typename Values::Sequence& sequence,
+                                      std::int64_t i_layer) {
+  Sides<typename Values::Tensor> none;
+  return decoder_block(ops, a, rows, read_ND, sequence, i_layer, none);
 }
 
 /// What the head reads of the last block's output.

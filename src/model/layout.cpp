@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/layout.hpp"
 
+#include "model/detail/delta_layout.hpp"
 #include "model/detail/state_layout.hpp"
+#include "model/sides.hpp"
 
 #include <fmt/format.h>
 
@@ -27,6 +29,8 @@ class Builder {
     begin_unit("embedding");
     table_.decoder.embedding =
         matrix(names_.embedding, a_.vocab_size, a_.d_model, vocabulary(), Role::embedding);
+    table_.decoder.hands_on = lay_out_sides(a_).exist();
+    if (a_.layer_input_size > 0) add_layer_embedding();
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
@@ -43,9 +47,14 @@ class Builder {
   }
 
  private:
-  void begin_unit(std::string name) {
+  void add_unit(std::string name) {
     unit_ = static_cast<int>(table_.units.size());
     table_.units.push_back(std::move(name));
+  }
+  /// And the stage that has it.
+  void begin_unit(std::string name) {
+    add_unit(std::move(name));
+    stage_ = next_stage_++;
     part_ = 0;
     prefix_.clear();
   }
@@ -54,7 +63,7 @@ class Builder {
     row.name = prefix_ + row.name;
     row.unit = unit_;
     row.part = part_;
-    row.stage = unit_;
+    row.stage = stage_;
     table_.rows.push_back(std::move(row));
     return static_cast<int>(table_.rows.size()) - 1;
   }
@@ -85,10 +94,24 @@ class Builder {
     return vector(name + ".bias", size, Init::zeros, std::move(split));
   }
 
+  /// In a unit of its own: a tied head reads the other embedding alone.
+  void add_layer_embedding() {
+    add_unit("layer_embedding");
+    table_.decoder.layer_embedding = matrix(names_.layer_embedding, a_.vocab_size,
+                                            a_.num_layers * a_.layer_input_size, vocabulary());
+    table_.rows.back().role = Role::layer_embedding;
+  }
+
   void add_block(std::int64_t i_layer) {
     begin_unit(fmt::format("layers.{}", i_layer));
     BlockRows rows;
     rows.all.first = static_cast<int>(table_.rows.size());
+    if (i_layer == 0 && a_.layer_input_size > 0) {
+      rows.layer_input.projection =
+          matrix(names_.layer_projection, a_.num_layers * a_.layer_input_size, a_.d_model, {});
+      rows.layer_input.projection_norm.weight =
+          norm_weight(names_.layer_projection_norm, a_.layer_input_size);
+    }
     if (i_layer == 0 && a_.learns_positions)
       rows.positions =
           add({.name = names_.positions + ".weight", .shape = {a_.max_positions, a_.d_model}});
@@ -97,9 +120,16 @@ class Builder {
     if (layer.has_attention_half) add_attention_half(layer, rows);
     part_ = layer.has_both_halves() ? 1 : 0;
     if (layer.has_feed_forward_half) add_feed_forward_half(layer, rows);
+    if (a_.layer_input_size > 0) add_layer_input(rows.layer_input);
     if (a_.scales_blocks) rows.scale = constant(names_.block_scale, {1}, Init::ones);
     rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
     table_.decoder.blocks.push_back(rows);
+  }
+
+  void add_layer_input(LayerInputRows& rows) {
+    rows.gate = matrix(names_.layer_input_gate, a_.layer_input_size, a_.d_model, {});
+    rows.out = matrix(names_.layer_input_out, a_.d_model, a_.layer_input_size, {});
+    rows.added_norm = norm(names_.layer_input_norm);
   }
 
   void add_attention_half(const Layer& layer, BlockRows& rows) {
@@ -119,7 +149,7 @@ class Builder {
     if (a_.norms != Norms::after && !a_.shares_norm)
       rows.feed_forward_norm = norm(names_.feed_forward_norm);
     if (!layer.has_experts) {
-      rows.feed_forward = dense_feed_forward();
+      rows.feed_forward = dense_feed_forward(a_.d_ff_of(layer));
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
@@ -152,19 +182,20 @@ class Builder {
       const std::int64_t parts = a_.gates_attention ? 2 : 1;  // of a query
       const TensorSplit by_queries{0, {{queries.num, parts * queries.size, queries.parts}}};
       const TensorSplit by_keys{0, {keys}};
-      const int num = layer.reads_keys ? 2 : 3;
+      const bool has_keys = layer.keys_of < 0, has_values = has_keys && !layer.reads_keys;
+      const int num = 1 + (has_keys ? 1 : 0) + (has_values ? 1 : 0);
       rows.qkv = {matrix(names_.query, parts * q, a_.d_model, by_queries), num};
-      matrix(names_.key, kv, a_.d_model, by_keys);
-      if (!layer.reads_keys) matrix(names_.value, kv, a_.d_model, by_keys);
+      if (has_keys) matrix(names_.key, kv, a_.d_model, by_keys);
+      if (has_values) matrix(names_.value, kv, a_.d_model, by_keys);
       if (a_.qkv_bias) {
         rows.qkv_bias = {bias(names_.query, q, by_queries), num};
-        bias(names_.key, kv, by_keys);
-        if (!layer.reads_keys) bias(names_.value, kv, by_keys);
+        if (has_keys) bias(names_.key, kv, by_keys);
+        if (has_values) bias(names_.value, kv, by_keys);
       }
     }
     if (layer.head_norm == HeadNorm::weighted) {
       rows.query_norm.weight = norm_weight(names_.query_norm, size);
-      rows.key_norm.weight = norm_weight(names_.key_norm, size);
+      if (layer.keys_of < 0) rows.key_norm.weight = norm_weight(names_.key_norm, size);
     } else if (layer.head_norm == HeadNorm::together) {
       rows.query_norm.weight = norm_of_all(names_.query_norm, q);
       rows.key_norm.weight = norm_of_all(names_.key_norm, kv);
@@ -178,35 +209,12 @@ class Builder {
   }
 
   void add_delta_rule(BlockRows& rows) {
-    const DeltaHeads& d = a_.delta;
-    const Pieces keys{d.num_keys, d.key_size}, values{d.num_keys, d.values_per_key * d.value_size};
-    const Pieces numbers{d.num_keys, d.values_per_key};
-    const TensorSplit by_values{0, {values}}, by_numbers{0, {numbers}};
-    const auto inputs = [&](const char* name, const TensorSplit& split) {
-      std::int64_t outputs = 0;
-      for (const Pieces& pieces : split.matrices)
-        outputs += pieces.total();
-      return matrix(names_.delta + name, outputs, a_.d_model, split);
-    };
-    if (d.is_by_key_head) {
-      const std::int64_t of_key = 2 * (keys.size + values.size);
-      rows.delta.inputs = {inputs("in_proj_qkvz", {0, {{d.num_keys, of_key}}}), 2};
-      inputs("in_proj_ba", {0, {{d.num_keys, 2 * numbers.size}}});
-    } else {
-      rows.delta.inputs = {inputs("in_proj_qkv", {0, {keys, keys, values}}), 4};
-      inputs("in_proj_z", by_values);
-      inputs("in_proj_b", by_numbers);
-      inputs("in_proj_a", by_numbers);
-    }
-    rows.delta.taps = add({.name = names_.delta + "conv1d.weight",
-                           .shape = {d.channels(), 1, d.taps},
-                           .split = TensorSplit{0, {keys, keys, values}}});
-    rows.delta.decay = vector(names_.delta + "A_log", d.num_values(), Init::decays, by_numbers);
-    rows.delta.decay_bias =
-        vector(names_.delta + "dt_bias", d.num_values(), Init::ones, by_numbers);
-    rows.delta.norm = vector(names_.delta + "norm.weight", d.value_size, Init::ones);
-    rows.attention_out = matrix(names_.delta + "out_proj", a_.d_model,
-                                d.num_values() * d.value_size, TensorSplit{1, {values}});
+    const auto first = static_cast<int>(table_.rows.size());
+    for (Parameter& row : delta_rule_rows(a_.delta, a_.d_model, names_.delta))
+      add(std::move(row));
+    const int num = a_.delta.is_by_key_head ? 2 : 4, next = first + num;
+    rows.delta = {{first, num}, next, next + 1, next + 2, next + 3};
+    rows.attention_out = next + 4;
   }
 
   void add_state_space(BlockRows& rows) {
@@ -263,8 +271,7 @@ class Builder {
     return row;
   }
 
-  FeedForwardRows dense_feed_forward() {
-    const std::int64_t width = a_.d_ff;
+  FeedForwardRows dense_feed_forward(std::int64_t width) {
     if (!names_.gate_up.empty()) return joined_feed_forward(names_.gate_up, names_.down, width);
     const bool is_gated = a_.activation.is_gated;
     FeedForwardRows rows =
@@ -376,6 +383,8 @@ class Builder {
   const TensorNames& names_;
   ParameterTable table_;
   int unit_ = 0;
+  int stage_ = 0;
+  int next_stage_ = 0;
   int part_ = 0;
   std::string prefix_;
 };

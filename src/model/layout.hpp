@@ -15,7 +15,10 @@ namespace finetune::model {
 /// Those of a block follow `layers` and the layer's number.
 struct TensorNames {
   std::string embedding = "model.embed_tokens";
-  std::string positions;  ///< of a model that learns them
+  std::string positions;                                         ///< of a model that learns them
+  std::string layer_embedding = "model.embed_tokens_per_layer";  ///< where layers have inputs
+  std::string layer_projection = "model.per_layer_model_projection";
+  std::string layer_projection_norm = "model.per_layer_projection_norm";
   std::string layers = "model.layers.";
   std::string final_norm = "model.norm";
   std::string head = "lm_head";
@@ -44,6 +47,9 @@ struct TensorNames {
   std::string gate = "mlp.gate_proj";
   std::string up = "mlp.up_proj";
   std::string down = "mlp.down_proj";
+  std::string layer_input_gate = "per_layer_input_gate";
+  std::string layer_input_out = "per_layer_projection";
+  std::string layer_input_norm = "post_per_layer_input_norm";
   std::string block_scale = "layer_scalar";  ///< the tensor's whole name
   std::string activation = "mlp.act_fn.";    ///< its numbers' names follow
 
@@ -73,7 +79,8 @@ struct TensorNames {
   /// The same of a model that is a part of another one: all begin with `prefix`.
   TensorNames below(const std::string& prefix) const {
     TensorNames all = *this;
-    for (std::string* name : {&all.embedding, &all.layers, &all.final_norm, &all.head})
+    for (std::string* name : {&all.embedding, &all.layer_embedding, &all.layer_projection,
+                              &all.layer_projection_norm, &all.layers, &all.final_norm, &all.head})
       *name = prefix + *name;
     return all;
   }

@@ -9,6 +9,7 @@
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "model/sequence.hpp"
+#include "model/sides.hpp"
 
 namespace finetune::model {
 
@@ -23,9 +24,18 @@ class Model {
   /// The rows of block `i_layer`.
   virtual RowRange block_rows(std::int64_t i_layer) const = 0;
 
+  /// Looked up beside the embedding (SideLayout::looked_up); -1: nothing is.
+  virtual int layer_embedding_row() const = 0;
+
   /// x_ND -> y_ND of transformer block `i_layer`.
   virtual at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
-                           const Sequence& sequence) const = 0;
+                           const Sequence& sequence, Sides<at::Tensor>& sides) const = 0;
+  /// Of a model with nothing beside the stream.
+  at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
+                   const Sequence& sequence) const {
+    Sides<at::Tensor> none;
+    return block(ops, i_layer, x_ND, sequence, none);
+  }
 
   /// The last block's output to the head's input.
   virtual at::Tensor final_norm(Ops& ops, const at::Tensor& x_ND) const = 0;

@@ -74,6 +74,8 @@ class Ops : public BasicOps<OnDevice> {
                                 std::initializer_list<std::int64_t> widths) override;
   at::Tensor join_heads(const at::Tensor& q, const at::Tensor& kv, const at::Tensor& key_NR,
                         const LatentHeads& heads) override;
+  at::Tensor join(const at::Tensor& x, const at::Tensor& y) override;
+  at::Tensor last_channels(const at::Tensor& x, std::int64_t size) override;
   at::Tensor first_channels(const at::Tensor& x, std::int64_t num, std::int64_t size) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
                               const Sequence& sequence, const Temperature& temperature) override;

@@ -119,6 +119,8 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
     weightless.rows = {};
     if (norms.of_values)
       all.push_back({shape.num_heads + shape.num_kv_heads, shape.num_kv_heads, weightless});
+    // Keys of another layer are normed there.
+    std::erase_if(all, [](const Part& part) { return part.num_heads == 0; });
     return all;
   }
 

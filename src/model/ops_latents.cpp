@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops between latents and fused queries, keys and values: copies, and their gradients.
+// The ops that copy channels, such as those between latents and fused queries, keys and values, and
+// their gradients.
 
 #include <array>
 #include <utility>
@@ -112,6 +113,31 @@ struct GatherTokens : torch::autograd::Function<GatherTokens> {
   }
 };
 
+struct Join : torch::autograd::Function<Join> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& y) {
+    ctx->saved_data["columns"] = x.size(1);
+    return at::cat({x, y}, 1);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& d) {
+    const std::int64_t columns = ctx->saved_data.at("columns").toInt();
+    return {at::narrow_copy(d[0], 1, 0, columns),
+            at::narrow_copy(d[0], 1, columns, d[0].size(1) - columns)};
+  }
+};
+
+struct LastChannels : torch::autograd::Function<LastChannels> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, std::int64_t size) {
+    ctx->saved_data["columns"] = x.size(1);
+    return at::narrow_copy(x, 1, x.size(1) - size, size);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& d) {
+    const std::int64_t columns = ctx->saved_data.at("columns").toInt();
+    const at::Tensor dx = at::zeros({d[0].size(0), columns}, d[0].options());
+    dx.narrow(1, columns - d[0].size(1), d[0].size(1)).copy_(d[0]);
+    return {dx, {}};
+  }
+};
+
 struct FirstChannels : torch::autograd::Function<FirstChannels> {
   static Variable forward(AutogradContext* ctx, const Variable& x, std::int64_t num,
                           std::int64_t size) {
@@ -145,6 +171,14 @@ std::vector<at::Tensor> Ops::split(const at::Tensor& x_NF,
 at::Tensor Ops::join_heads(const at::Tensor& q, const at::Tensor& kv, const at::Tensor& key_NR,
                            const LatentHeads& heads) {
   return JoinHeads::apply(q, kv, key_NR, heads);
+}
+
+at::Tensor Ops::join(const at::Tensor& x, const at::Tensor& y) {
+  return Join::apply(x, y);
+}
+
+at::Tensor Ops::last_channels(const at::Tensor& x, std::int64_t size) {
+  return LastChannels::apply(x, size);
 }
 
 at::Tensor Ops::first_channels(const at::Tensor& x, std::int64_t num, std::int64_t size) {

@@ -25,8 +25,9 @@ enum class Init { normal, unit_normal, ones, zeros, fan_in, row_norms, decays };
 
 /// What a tensor is to the model: which of them may get an adapter or may be quantised.
 enum class Role {
-  other,      ///< norms, biases, parts of adapters
-  embedding,  ///< of tokens; the head's as well if tied
+  other,            ///< norms, biases, parts of adapters
+  embedding,        ///< of tokens; the head's as well if tied
+  layer_embedding,  ///< of tokens, of what layers read beside the stream
   head,
   linear,  ///< a matrix of a block that every token passes
   router,

@@ -294,6 +294,7 @@ Parameter whole_of(const Parameter& row) {
 std::string why_not(const ParameterTable& table, std::int64_t tp) {
   if (tp == 1) return "";
   if (table.outputs.are_of_texts()) return "the few rows of its head are not shared out";
+  if (table.decoder.hands_on) return "what its blocks hand on to later ones is not shared out";
   for (const BlockRows& block : table.decoder.blocks)
     if (std::string why = why_not_latents(table, block, tp); !why.empty()) return why;
   for (const Parameter& row : table.rows) {

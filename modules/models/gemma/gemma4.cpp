@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of Gemma 4: layers that see everything have larger heads, fewer of keys, and values that
-// are the keys; norms of values; what a block gives is scaled. Of the models those are computed
-// that have no embeddings of layers, no keys of other layers, and no experts.
+// are the keys; norms of values; what a block gives is scaled. Small ones have inputs of layers,
+// and last layers that read the keys of earlier ones. Those with experts are not computed.
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "model/config_json.hpp"
-#include "model/decoder_family.hpp"
+#include "model/layout.hpp"
 #include "models/gemma/gemma.hpp"
 
 namespace finetune::models::gemma {
@@ -16,15 +18,6 @@ using model::Architecture;
 using model::ConfigReader;
 
 void refuse_others(const ConfigReader& reader) {
-  const auto is_zero = [&](const char* key) {
-    return reader.has(key) && reader.object().at(key) == 0;
-  };
-  if (!is_zero("hidden_size_per_layer_input"))
-    reader.fail_unsupported("hidden_size_per_layer_input", "is not 0",
-                            "embeddings of each layer are not computed (E2B, E4B)");
-  if (reader.has("num_kv_shared_layers") && !is_zero("num_kv_shared_layers"))
-    reader.fail_unsupported("num_kv_shared_layers", "is not 0",
-                            "layers that read keys of others are not computed");
   if (reader.boolean("enable_moe_block", false))
     reader.fail_unsupported("enable_moe_block", "is true",
                             "experts beside a dense part are not computed (26B-A4B)");
@@ -32,6 +25,37 @@ void refuse_others(const ConfigReader& reader) {
       reader.text("use_bidirectional_attention", "") != "vision")
     reader.fail_unsupported("use_bidirectional_attention", "is \"all\"",
                             "tokens see those before them alone");
+}
+
+/// Zero or a size.
+std::int64_t count_or(const ConfigReader& reader, const char* key, std::int64_t otherwise) {
+  const bool is_zero = reader.has(key) && reader.object().at(key) == 0;
+  return is_zero ? 0 : otherwise == 0 && !reader.has(key) ? 0 : reader.size(key, otherwise);
+}
+
+/// Each layer's own input, by token and by what the first block reads.
+void read_layer_inputs(const ConfigReader& reader, Architecture& a) {
+  a.layer_input_size = count_or(reader, "hidden_size_per_layer_input", 256);
+  if (a.layer_input_size > 0 && reader.size("vocab_size_per_layer_input", 262144) != a.vocab_size)
+    reader.fail_unsupported("vocab_size_per_layer_input", "is not vocab_size",
+                            "every token has inputs of layers");
+}
+
+/// The last layers read the keys and values of the last one before them of their kind.
+void share_keys(const ConfigReader& reader, Architecture& a) {
+  const std::int64_t num_shared = count_or(reader, "num_kv_shared_layers", 0);
+  if (num_shared == 0) return;
+  const std::int64_t first = a.num_layers - num_shared;
+  const bool is_wide = reader.boolean("use_double_wide_mlp", false);
+  for (std::int64_t i = std::max<std::int64_t>(first, 0); i < a.num_layers; ++i) {
+    model::Layer& layer = a.layers[static_cast<std::size_t>(i)];
+    for (std::int64_t of = 0; of < first; ++of)
+      if ((a.layer(of).window > 0) == (layer.window > 0)) layer.keys_of = of;
+    if (layer.keys_of < 0)
+      reader.fail("num_kv_shared_layers", "leaves no layer with keys of each kind",
+                  "those that share them read the last ones before them");
+    if (is_wide) layer.d_ff = 2 * a.d_ff;
+  }
 }
 
 /// What layers that see everything have, by the configuration's own keys or by transformers 5.
@@ -96,6 +120,8 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
   if (reader.has("final_logit_softcapping"))
     a.logit_softcap = model::read_factor(reader, "final_logit_softcapping");
   read_layers(reader, a);
+  read_layer_inputs(reader, a);
+  share_keys(reader, a);
   model::read_window_rope(reader, a);
   model::scale_scores(a, 1);
   return a;
@@ -107,31 +133,48 @@ Architecture read_gemma4(const core::Json& config, const std::string& where) {
   return read_text4(text.object(), text.where());
 }
 
-model::TensorNames gemma4_names() {
+/// `prefix`: of the text's tensors.
+model::TensorNames names_of(const Architecture& a, const std::string& prefix) {
   model::TensorNames names;
   names.attention_added_norm = "post_attention_layernorm";
   names.feed_forward_norm = "pre_feedforward_layernorm";
   names.feed_forward_added_norm = "post_feedforward_layernorm";
+  for (std::string* name : {&names.embedding, &names.layer_embedding, &names.layer_projection,
+                            &names.layer_projection_norm, &names.layers, &names.final_norm})
+    name->replace(0, std::string("model.").size(), prefix);
+  // What is published has matrices for keys that nobody reads.
+  for (std::int64_t i = 0; i < a.num_layers; ++i)
+    if (a.layer(i).keys_of >= 0)
+      for (const char* unread : {"k_proj.", "v_proj.", "k_norm."})
+        names.foreign.push_back(names.layers + std::to_string(i) + ".self_attn." + unread);
   return names;
 }
 
-model::TensorNames gemma4_names_of_text() {
-  model::TensorNames names = gemma4_names();
-  for (std::string* name : {&names.embedding, &names.layers, &names.final_norm})
-    name->replace(0, std::string("model.").size(), "model.language_model.");
-  names.foreign = {"model.vision_tower.", "model.audio_tower.", "model.embed_vision.",
-                   "model.embed_audio."};
-  return names;
+model::ParameterTable describe_text(const Architecture& a) {
+  return model::lay_out(a, names_of(a, "model."));
+}
+
+/// Beside what sees and hears.
+model::ParameterTable describe_part(const Architecture& a) {
+  model::TensorNames names = names_of(a, "model.language_model.");
+  for (const char* other : {"vision_tower.", "audio_tower.", "embed_vision.", "embed_audio."})
+    names.foreign.push_back(std::string("model.") + other);
+  return model::lay_out(a, names);
+}
+
+template <model::ParameterTable (*describe)(const Architecture&)>
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, describe(a).decoder);
 }
 
 }  // namespace
 
 model::ModelFamily gemma4() {
-  return model::decoder_family<gemma4_names_of_text>("gemma4", read_gemma4);
+  return {"gemma4", {"gemma4"}, read_gemma4, describe_part, build<describe_part>};
 }
 
 model::ModelFamily gemma4_text() {
-  return model::decoder_family<gemma4_names>("gemma4_text", read_text4);
+  return {"gemma4_text", {"gemma4_text"}, read_text4, describe_text, build<describe_text>};
 }
 
 }  // namespace finetune::models::gemma

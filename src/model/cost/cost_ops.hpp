@@ -65,6 +65,8 @@ class CostOps final : public BasicOps<OnSizes> {
                                 std::initializer_list<std::int64_t> widths) override;
   TensorSize join_heads(const TensorSize& q, const TensorSize& kv, const TensorSize& key_NR,
                         const LatentHeads& heads) override;
+  TensorSize join(const TensorSize& x, const TensorSize& y) override;
+  TensorSize last_channels(const TensorSize& x, std::int64_t size) override;
   TensorSize first_channels(const TensorSize& x, std::int64_t num, std::int64_t size) override;
   TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
                               const SequenceSize& sequence,
@@ -97,6 +99,7 @@ class CostOps final : public BasicOps<OnSizes> {
                                             TensorSize& d_x_ND) override;
 
  private:
+  TensorSize narrow(const TensorSize& x, std::int64_t columns);
   MemoryPass pass(std::int64_t elements, double bytes_per_element, double operations) const;
   OpCost norm_cost(const TensorSize& x_ND, const Norm& norm) const;
   TensorSize statistics(std::int64_t rows, const Norm& norm);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of CostOps: what lies between latents and fused queries, keys and values. All of it are copies.
+// Of CostOps: copies of channels, such as between latents and fused queries, keys and values.
 
 #include "model/cost/cost_ops.hpp"
 
@@ -58,8 +58,9 @@ TensorSize CostOps::join_heads(const TensorSize& q, const TensorSize& kv, const 
   return qkv;
 }
 
-TensorSize CostOps::first_channels(const TensorSize& x, std::int64_t num, std::int64_t size) {
-  const TensorSize y = tensor(x.rows, own_number(num) * size);
+/// So many of the channels, copied.
+TensorSize CostOps::narrow(const TensorSize& x, std::int64_t columns) {
+  const TensorSize y = tensor(x.rows, columns);
   OpCost op{.inputs = {x},
             .forward = {{y.bytes}},
             .backward = {{x.bytes}},
@@ -70,6 +71,27 @@ TensorSize CostOps::first_channels(const TensorSize& x, std::int64_t num, std::i
   op.backward_work.passes = {pass(x.rows * x.columns + y.rows * y.columns, element, 2)};
   tape_.record(std::move(op));
   return y;
+}
+
+TensorSize CostOps::first_channels(const TensorSize& x, std::int64_t num, std::int64_t size) {
+  return narrow(x, own_number(num) * size);
+}
+
+TensorSize CostOps::last_channels(const TensorSize& x, std::int64_t size) {
+  return narrow(x, size);
+}
+
+TensorSize CostOps::join(const TensorSize& x, const TensorSize& y) {
+  const TensorSize both = tensor(x.rows, x.columns + y.columns);
+  OpCost op{.inputs = {x, y},
+            .forward = {{both.bytes}},
+            .backward = {{both.bytes}},
+            .gradients = {{x.number, x.bytes}, {y.number, y.bytes}},
+            .outputs = {both.number}};
+  op.forward_work.passes = {pass(both.rows * both.columns, 2 * static_cast<double>(element_), 1)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return both;
 }
 
 }  // namespace finetune::model

@@ -128,6 +128,12 @@ class BasicOps {
   virtual Tensor join_heads(const Tensor& q, const Tensor& kv, const Tensor& key_NR,
                             const LatentHeads& heads) = 0;
 
+  /// x [N, F] and then y [N, G] of each token: [N, F + G].
+  virtual Tensor join(const Tensor& x, const Tensor& y) = 0;
+
+  /// The last `size` channels: [N, F] -> [N, size].
+  virtual Tensor last_channels(const Tensor& x, std::int64_t size) = 0;
+
   /// The first `size` of each of `num` heads' channels: [N, num K] -> [N, num size].
   virtual Tensor first_channels(const Tensor& x, std::int64_t num, std::int64_t size) = 0;
 

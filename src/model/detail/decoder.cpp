@@ -17,9 +17,11 @@ class Decoder : public Model {
   int head_row() const override { return rows_.head; }
   RowRange block_rows(std::int64_t i_layer) const override { return at(i_layer).all; }
 
-  at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
-                   const Sequence& sequence) const override {
-    return decoder_block(ops, architecture_, at(i_layer), x_ND, sequence, i_layer);
+  int layer_embedding_row() const override { return rows_.layer_embedding; }
+
+  at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND, const Sequence& sequence,
+                   Sides<at::Tensor>& sides) const override {
+    return decoder_block(ops, architecture_, at(i_layer), x_ND, sequence, i_layer, sides);
   }
 
   at::Tensor final_norm(Ops& ops, const at::Tensor& x_ND) const override {

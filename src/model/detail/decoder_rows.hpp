@@ -69,6 +69,17 @@ struct StateRows {
   bool exists() const { return taps >= 0; }
 };
 
+/// Rows of what makes a layer's own input, and reads it.
+struct LayerInputRows {
+  int projection = -1;            ///< of the first block [L P, D]: to the inputs of all layers
+  NormRows projection_norm = {};  ///< [P], of each layer's
+  int gate = -1;                  ///< [P, D]
+  int out = 0;                    ///< [D, P]
+  NormRows added_norm = {};
+
+  bool exist() const { return gate >= 0; }
+};
+
 /// Rows of one block with fused neighbours: q, k, v and gate, up each lie next to each other.
 /// With latents (Architecture::latents) `qkv` are the products of the block's input: queries or
 /// their latent, and the latent of keys and values with the channels that turn; the norms of
@@ -95,14 +106,17 @@ struct BlockRows {
   FeedForwardRows feed_forward =
       {};  ///< of a layer without experts; else of the shared expert, if any
   ExpertRows experts = {};
+  LayerInputRows layer_input = {};
   int scale = -1;  ///< [1], constant: of what the block gives
 };
 
 struct DecoderRows {
   int embedding = 0;
+  int layer_embedding = -1;  ///< [V, L P], looked up with it (Architecture::layer_input_size)
   std::vector<BlockRows> blocks;
   NormRows final_norm = {};
-  int head = 0;  ///< the embedding's if tied
+  bool hands_on = false;  ///< blocks read what others wrote beside the stream (model/sides.hpp)
+  int head = 0;           ///< the embedding's if tied
 };
 
 }  // namespace finetune::model

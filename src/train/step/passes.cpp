@@ -19,6 +19,7 @@
 #include "plan/layout/stages.hpp"
 #include "train/step/detail/events.hpp"
 #include "train/step/detail/pass_input.hpp"
+#include "train/step/detail/side_stream.hpp"
 
 namespace finetune::train {
 namespace {
@@ -40,6 +41,7 @@ schedule::Rules rules_of(const Engine& engine) {
 struct Saved {
   at::Tensor input;
   at::Tensor output;
+  SideStream::Sides sides = {};
   std::unique_ptr<shard::OffloadedBlock> offloaded = {};  ///< null: all stays where it is
   std::optional<model::KeptTensor> input_away = {};       ///< of a block that is recomputed
 };
@@ -47,10 +49,6 @@ struct Saved {
 /// Leaves the tensor its place in the graph, which is all that backward needs of a block's ends.
 void let_go_of_memory(const at::Tensor& tensor) {
   if (tensor.defined()) tensor.set_data(at::empty({0}, tensor.options()));
-}
-
-at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
-  return torch::autograd::grad({saved.output}, {saved.input}, {d_output})[0];
 }
 
 /// Forward and backward of what one rank computes in a pass.
@@ -66,6 +64,7 @@ class Computation {
         noise_(noise),
         scale_(scale),
         balance_(balance),
+        sides_(engine),
         saved_(static_cast<std::size_t>(engine.architecture.num_layers)) {}
 
   void run(const Event& event) {
@@ -101,19 +100,24 @@ class Computation {
     const at::NoGradGuard no_autograd;
     x_ND_ = engine_.ops.embedding(tokens_.ids_N, engine_.model.embedding_row());
     noise_.add_to(x_ND_);
+    sides_.look_up(tokens_.ids_N);
   }
 
   void forward_block(int stage) {
     const at::NoGradGuard no_autograd;
     saved(stage).input = x_ND_;
-    x_ND_ = engine_.model.block(engine_.ops, stages_.layer(stage), x_ND_, tokens_.sequence);
+    SideStream::Sides sides = sides_.open(stages_.layer(stage), false);
+    x_ND_ = engine_.model.block(engine_.ops, stages_.layer(stage), x_ND_, tokens_.sequence, sides);
+    sides_.close(sides);
   }
 
   const Saved& keep(int stage, const at::Tensor& x_ND) {
     Saved& block = saved(stage);
     block.input = x_ND.detach().set_requires_grad(true);
-    block.output =
-        engine_.model.block(engine_.ops, stages_.layer(stage), block.input, tokens_.sequence);
+    block.sides = sides_.open(stages_.layer(stage), true);
+    block.output = engine_.model.block(engine_.ops, stages_.layer(stage), block.input,
+                                       tokens_.sequence, block.sides);
+    sides_.close(block.sides);
     return block;
   }
 
@@ -180,18 +184,20 @@ class Computation {
     PassHead head(engine_.ops, engine_.model.head_row(), normed, tokens_.labels_N, true);
     loss_ = engine_.objective.run(head, batch_, scale_);
     core::check(head.d_x_ND().defined(), "an objective pulls back its gradient");
-    d_x_ND_ = pull_back(norm, head.d_x_ND());
+    d_x_ND_ = torch::autograd::grad({norm.output}, {norm.input}, {head.d_x_ND()})[0];
     x_ND_ = at::Tensor();
   }
 
   void backward_block(int stage) {
     arrive(stage);
-    d_x_ND_ = pull_back(saved(stage), d_x_ND_);
+    const Saved& block = saved(stage);
+    d_x_ND_ = sides_.pull_back(block.input, block.output, block.sides, d_x_ND_);
     saved(stage) = {};
   }
 
   void embed_backward() {
     engine_.ops.embedding_backward(tokens_.ids_N, d_x_ND_, engine_.model.embedding_row());
+    sides_.look_up_backward(tokens_.ids_N);
   }
 
   const Engine& engine_;
@@ -201,6 +207,7 @@ class Computation {
   const EmbeddingNoise& noise_;
   double scale_;
   model::Balance& balance_;
+  SideStream sides_;
   std::vector<Saved> saved_;  ///< by block, from its forward to its backward
   at::Tensor x_ND_;
   at::Tensor d_x_ND_;
@@ -238,14 +245,18 @@ void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Seq
   const AdapterSwitch adapter(engine);
   const Stages stages = stages_of(engine);
   at::Tensor x_ND;
+  SideStream aside(engine);
   run_events(engine, stages, make_forward(stages, rules_of(engine)), ids_N != nullptr,
              [&](const Event& event) {
-               if (event.index == stages.embedding())
+               if (event.index == stages.head()) return at_head(x_ND);
+               if (event.index == stages.embedding()) {
                  x_ND = engine.ops.embedding(*ids_N, engine.model.embedding_row());
-               else if (event.index == stages.head())
-                 at_head(x_ND);
-               else
-                 x_ND = engine.model.block(engine.ops, stages.layer(event.index), x_ND, *sequence);
+                 return aside.look_up(*ids_N);
+               }
+               const std::int64_t i_layer = stages.layer(event.index);
+               SideStream::Sides sides = aside.open(i_layer, false);
+               x_ND = engine.model.block(engine.ops, i_layer, x_ND, *sequence, sides);
+               aside.close(sides);
              });
 }
 

@@ -6,6 +6,8 @@
 #include "plan/memory/detail/ops_cost.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace finetune::plan {
 namespace {
@@ -46,13 +48,42 @@ std::vector<BlockBytes> all_blocks(const PlanInput& request, const OpsCost& cost
   return all;
 }
 
+/// Of what lies beside the stream, as a block begins or ends to need it.
+struct SideBytes {
+  std::int64_t written = 0;
+  /// Gradients to which it is the first to add, of a part of their channels, or of all.
+  std::int64_t gradients_of_parts = 0;
+  std::int64_t gradients = 0;
+};
+
+std::vector<SideBytes> side_bytes(const OpsCost& cost) {
+  std::vector<SideBytes> all(static_cast<std::size_t>(cost.num_blocks()));
+  const model::SideLayout& layout = cost.sides();
+  std::vector<bool> is_read(layout.channels.size(), false);
+  for (std::int64_t i = cost.num_blocks() - 1; i >= 0 && layout.exist(); --i) {
+    SideBytes& bytes = all[static_cast<std::size_t>(i)];
+    for (const model::Side side : model::all_sides) {
+      const model::SideSlice& read = layout.block(i).read[side];
+      const model::SideSlice& written = layout.block(i).written[side];
+      if (written.exists()) bytes.written += cost.side_bytes(written.slot);
+      if (!read.exists() || is_read[static_cast<std::size_t>(read.slot)]) continue;
+      is_read[static_cast<std::size_t>(read.slot)] = true;
+      const bool is_part = read.size < layout.channels[static_cast<std::size_t>(read.slot)];
+      (is_part ? bytes.gradients_of_parts : bytes.gradients) += cost.side_bytes(read.slot);
+    }
+  }
+  if (layout.looked_up.exists()) all.front().written += cost.side_bytes(layout.looked_up.slot);
+  return all;
+}
+
 /// What of the blocks' activations is on the device as the events of a pass say, and the worst
 /// moment.
 class Ledger {
  public:
-  Ledger(const std::vector<BlockBytes>& bytes, std::int64_t head_bytes,
-         std::int64_t embedding_bytes, schedule::Blocks blocks)
+  Ledger(const std::vector<BlockBytes>& bytes, std::vector<SideBytes> sides,
+         std::int64_t head_bytes, std::int64_t embedding_bytes, schedule::Blocks blocks)
       : bytes_(bytes),
+        sides_(std::move(sides)),
         head_bytes_(head_bytes),
         embedding_bytes_(embedding_bytes),
         blocks_(blocks) {}
@@ -80,6 +111,7 @@ class Ledger {
       case forward:
       case forward_kept:
         held(event) += bytes_[i].kept;
+        stays_ += sides_[i].written;
         return meet(bytes_[i].worst, false);
       case bring_back:
         travelling_ += bytes_[i].kept;
@@ -90,8 +122,11 @@ class Ledger {
       case loss:
         return meet({.bytes = head_bytes_}, true);
       case backward:
+        stays_ += sides_[i].gradients_of_parts;
         meet(bytes_[i].worst, false);
         held(event) -= bytes_[i].kept;
+        // What it wrote is gone, with its gradient.
+        stays_ += sides_[i].gradients - 2 * sides_[i].written;
         return;
       default:
         return;
@@ -114,6 +149,7 @@ class Ledger {
   }
 
   const std::vector<BlockBytes>& bytes_;
+  std::vector<SideBytes> sides_;
   std::int64_t head_bytes_;
   std::int64_t embedding_bytes_;  ///< of its backward pass
   schedule::Blocks blocks_;
@@ -146,7 +182,8 @@ ActivationBytes plan_activations(const PlanInput& request, const model::Paramete
   const OpsCost cost(request, table, own_passes(request));
   const std::vector<BlockBytes> blocks = all_blocks(request, cost);
   const StageCost head = cost.head();
-  Ledger ledger(blocks, head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total(),
+  Ledger ledger(blocks, side_bytes(cost),
+                head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total(),
                 embedding_bytes(cost), blocks_of(request));
   const std::vector<std::vector<int>> without_units(blocks.size() + 2);
   ledger.run(schedule::Stages(without_units, {}));

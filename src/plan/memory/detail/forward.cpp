@@ -18,6 +18,8 @@ model::BytesHeld forward_bytes(const PlanInput& request, const model::ParameterT
   model::BytesHeld worst;
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i)
     worst = larger(worst, cost.block(i).tape.worst_without_backward());
+  for (int slot = 0; slot < std::ssize(cost.sides().channels); ++slot)
+    worst = worst + cost.side_bytes(slot);
   // Whoever runs a block holds what it reads until it has given what it writes.
   const std::int64_t sharing = request.parallel.num_tp() * request.parallel.num_cp();
   return worst + 2 * (tokens + sharing - 1) / sharing * request.architecture.d_model *

@@ -56,6 +56,7 @@ OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, P
                                               : model::ParameterTable{}),
       table_(table.decoder.blocks.empty() ? own_table_ : table),
       settings_(settings_of(request, passes)),
+      sides_(model::lay_out_sides(request.architecture)),
       tokens_(tokens_of(request)) {}
 
 model::CostOps OpsCost::ops() const {
@@ -70,6 +71,7 @@ StageCost OpsCost::embedding() const {
   model::CostOps ops = this->ops();
   const model::TensorSize ids = {.rows = tokens_, .columns = 1};
   const model::TensorSize x = ops.embedding(ids, table_.decoder.embedding);
+  if (sides_.looked_up.exists()) ops.embedding(ids, table_.decoder.layer_embedding);
   return {ops.tape(), ids, x};
 }
 
@@ -78,10 +80,18 @@ StageCost OpsCost::block(std::int64_t i_layer) const {
   const model::TensorSize x = activations(ops);
   const model::SequenceSize sequence = {request_.micro_batch, request_.max_seq_length,
                                         std::min(request_.sample_tokens, request_.max_seq_length)};
+  model::Sides<model::TensorSize> sides{.layout = sides_.block(i_layer)};
+  for (const model::Side side : model::all_sides)
+    if (const model::SideSlice& slice = sides.layout.read[side]; slice.exists())
+      sides.read[side] = ops.tensor(tokens_, slice.size);
   const model::TensorSize y = model::decoder_block(
       ops, request_.architecture, table_.decoder.blocks[static_cast<std::size_t>(i_layer)], x,
-      sequence, i_layer);
+      sequence, i_layer, sides);
   return {ops.tape(), x, y};
+}
+
+std::int64_t OpsCost::side_bytes(int slot) const {
+  return ops().tensor(tokens_, sides_.channels[static_cast<std::size_t>(slot)]).bytes;
 }
 
 StageCost OpsCost::head() const {

@@ -7,6 +7,7 @@
 
 #include "model/cost/cost.hpp"
 #include "model/cost/cost_ops.hpp"
+#include "model/sides.hpp"
 #include "plan/machine/machine.hpp"
 #include "plan/plan.hpp"
 
@@ -37,6 +38,9 @@ class OpsCost {
   std::int64_t num_blocks() const { return request_.architecture.num_layers; }
   StageCost embedding() const;
   StageCost block(std::int64_t i_layer) const;
+  /// What lies beside the stream.
+  const model::SideLayout& sides() const { return sides_; }
+  std::int64_t side_bytes(int slot) const;
   /// The final norm, and the head with the loss.
   StageCost head() const;
 
@@ -50,6 +54,7 @@ class OpsCost {
   model::ParameterTable own_table_;
   const model::ParameterTable& table_;
   model::CostSettings settings_;
+  model::SideLayout sides_;
   std::int64_t tokens_;
 };
 
