@@ -164,9 +164,12 @@ struct Experts {
   double weight_scale = 1;  ///< what weights are multiplied by, at last
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;
-  bool has_biases = false;     ///< so do the router, gate and up, and down
-  Activation activation = {};  ///< SwiGLU, `clamped`, or one without a gate
-  double balance = 0;          ///< coefficient of the load-balancing term of the loss
+  /// The layer has a dense part of Architecture::d_ff as well; what both add is normed, each by
+  /// itself and their sum, and the router reads the block's own stream, normed by itself.
+  bool are_beside_dense = false;
+  bool has_biases = false;  ///< so do the router, gate and up, and down
+  Activation activation = {};
+  double balance = 0;  ///< coefficient of the load-balancing term of the loss
 
   /// Channels of the first product of one with `width`.
   std::int64_t inner(std::int64_t width) const { return (activation.is_gated ? 2 : 1) * width; }

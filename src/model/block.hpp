@@ -158,7 +158,8 @@ typename Values::Tensor add_experts(BasicOps<Values>& ops, const Architecture& a
   const auto scaled = [&](const auto& part_ND) {
     return a.residual_scale == 1 ? part_ND : ops.scale(part_ND, a.residual_scale);
   };
-  const auto y_ND = ops.add(h_ND, scaled(ops.experts(normed, rows.experts, a.experts, sequence)));
+  const auto y_ND =
+      ops.add(h_ND, scaled(ops.experts(normed, {}, rows.experts, a.experts, sequence)));
   if (a.experts.d_shared == 0) return y_ND;
   auto shared =
       activated_half(ops, a, rows.feed_forward, ops.linear(normed, rows.feed_forward.gate_up));
@@ -175,6 +176,26 @@ typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a
                                     const typename Values::Sequence& sequence) {
   const auto [h_ND, normed] = ops.add_norm(attention, x_ND, norm_of(a, rows.feed_forward_norm));
   return add_experts(ops, a, rows, h_ND, normed, sequence);
+}
+
+/// h + norm(norm(dense(norm(h))) + norm(experts(norm(h)))), where the router reads norm(h) /
+/// sqrt(D) with a norm of its own. Source: Google 2026 (Gemma 4 26B-A4B).
+template <typename Values>
+typename Values::Tensor add_experts_beside_dense(BasicOps<Values>& ops, const Architecture& a,
+                                                 const BlockRows& rows,
+                                                 const typename Values::Tensor& h_ND,
+                                                 const typename Values::Sequence& sequence) {
+  const ExpertRows& of = rows.experts;
+  const FeedForwardRows& part = rows.feed_forward;
+  const auto gate_up = ops.norm_linear(h_ND, norm_of(a, rows.feed_forward_norm), part.gate_up);
+  const auto dense =
+      ops.norm(activated_half(ops, a, part, gate_up), norm_of(a, of.beside_added_norm));
+  const auto routed = ops.scale(ops.norm(h_ND, norm_of(a, of.router_norm)),
+                                1 / std::sqrt(static_cast<double>(a.d_model)));
+  const auto chosen =
+      ops.experts(ops.norm(h_ND, norm_of(a, of.norm)), routed, of, a.experts, sequence);
+  const auto both = ops.add(dense, ops.norm(chosen, norm_of(a, of.added_norm)));
+  return ops.add(h_ND, added(ops, a, both, -1, rows.feed_forward_added_norm));
 }
 
 /// y = x + half(norm(x)), of a layer that has one half alone. Source: NVIDIA 2025 (Nemotron-H,
@@ -223,6 +244,8 @@ typename Values::Tensor two_halves(BasicOps<Values>& ops, const Architecture& a,
   if (!a.layer(i_layer).has_both_halves())
     return single_block(ops, a, rows, x_ND, sequence, i_layer, sides);
   const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer, sides);
+  if (a.layer(i_layer).has_experts && a.experts.are_beside_dense)
+    return add_experts_beside_dense(ops, a, rows, ops.add(attention, x_ND), sequence);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);
   const FeedForwardRows& part = rows.feed_forward;
   const auto finish = [&](const auto& h_ND, const auto& gate_up) {

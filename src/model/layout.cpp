@@ -2,6 +2,7 @@
 #include "model/layout.hpp"
 
 #include "model/detail/delta_layout.hpp"
+#include "model/detail/latent_layout.hpp"
 #include "model/detail/state_layout.hpp"
 #include "model/sides.hpp"
 
@@ -152,6 +153,7 @@ class Builder {
       rows.feed_forward = dense_feed_forward(a_.d_ff_of(layer));
     } else {
       rows.experts = experts();
+      if (a_.experts.are_beside_dense) add_dense_beside(rows);
       if (a_.experts.d_shared > 0)
         rows.feed_forward =
             names_.shared_gate_up.empty()
@@ -165,6 +167,16 @@ class Builder {
     }
     if (a_.norms != Norms::before)
       rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm);
+  }
+
+  void add_dense_beside(BlockRows& rows) {
+    ExpertRows& of = rows.experts;
+    of.router_norm.weight = vector(names_.router_scale, a_.d_model, Init::ones);
+    of.scales = vector(names_.expert_scales, a_.experts.num, Init::ones);
+    of.norm = norm(names_.experts_norm);
+    of.added_norm = norm(names_.experts_added_norm);
+    rows.feed_forward = dense_feed_forward(a_.d_ff);
+    of.beside_added_norm = norm(names_.dense_added_norm);
   }
 
   void add_attention(const Layer& layer, BlockRows& rows) {
@@ -225,28 +237,19 @@ class Builder {
     rows.attention_out = first + 7;
   }
 
-  /// What gives the latents is whole on every rank, what reads them is split by heads.
   void add_latent_attention(BlockRows& rows) {
-    const Latents& of = a_.latents;
-    const std::int64_t queries = a_.num_heads * a_.query_size();
-    const auto heads = [&](std::size_t dim, std::int64_t size) {
-      return TensorSplit{dim, {{a_.num_heads, size}}};
-    };
-    const int first = of.d_query > 0
-                          ? matrix(names_.query_latent, of.d_query, a_.d_model, std::nullopt)
-                          : matrix(names_.query, queries, a_.d_model, std::nullopt);
-    matrix(names_.latent, of.d_key_value + a_.rotary_size, a_.d_model, std::nullopt);
+    auto first = static_cast<int>(table_.rows.size());
+    for (Parameter& row : latent_rows(a_, names_))
+      add(std::move(row));
     rows.qkv = {first, 2};
-    if (of.d_query > 0) {
-      rows.query_norm.weight = norm_weight(names_.query_latent_norm, of.d_query);
-      rows.query_up = matrix(names_.query_up, queries, of.d_query, heads(0, a_.query_size()));
+    first += 2;
+    if (a_.latents.d_query > 0) {
+      rows.query_norm.weight = first++;
+      rows.query_up = first++;
     }
-    rows.key_norm.weight = norm_weight(names_.latent_norm, of.d_key_value);
-    const std::int64_t a_head = of.unturned + of.value_size;
-    rows.key_value_up =
-        matrix(names_.key_value_up, a_.num_heads * a_head, of.d_key_value, heads(0, a_head));
-    rows.attention_out = matrix(names_.attention_out, a_.d_model, a_.num_heads * of.value_size,
-                                heads(1, of.value_size));
+    rows.key_norm.weight = first;
+    rows.key_value_up = first + 1;
+    rows.attention_out = first + 2;
   }
 
   /// One number for each head of pieces of their channels.
@@ -370,11 +373,10 @@ class Builder {
 
   int biases_of_experts(const std::string& name, std::int64_t size) {
     const std::int64_t num = a_.experts.num;
-    return add({.name = name + "_bias",
-                .shape = {num, size},
-                .decayed = false,
-                .init = Init::zeros,
-                .of_experts = OfExperts{0, num, num}});
+    const int row = add({.name = name + "_bias", .shape = {num, size}, .init = Init::zeros});
+    table_.rows.back().decayed = false;
+    table_.rows.back().of_experts = OfExperts{0, num, num};
+    return row;
   }
 
   TensorSplit vocabulary() const { return {0, {{a_.vocab_size}}}; }

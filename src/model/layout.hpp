@@ -54,6 +54,11 @@ struct TensorNames {
   std::string activation = "mlp.act_fn.";    ///< its numbers' names follow
 
   std::string router = "mlp.gate";
+  std::string router_scale = "router.scale";  ///< of its norm's channels: the tensor's whole name
+  std::string expert_scales = "router.per_expert_scale";  ///< the same
+  std::string experts_norm;                               ///< where experts are beside a dense part
+  std::string experts_added_norm;
+  std::string dense_added_norm;
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< the tensor's whole name
   bool correction_is_matrix = false;                            ///< [1, E], not [E]
   std::string expert = "mlp.experts.";  ///< an expert's number follows, then these:

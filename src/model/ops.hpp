@@ -79,8 +79,8 @@ class Ops : public BasicOps<OnDevice> {
   at::Tensor first_channels(const at::Tensor& x, std::int64_t num, std::int64_t size) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
                               const Sequence& sequence, const Temperature& temperature) override;
-  at::Tensor experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
-                     const Sequence& sequence) override;
+  at::Tensor experts(const at::Tensor& x_ND, const at::Tensor& routed_ND, const ExpertRows& rows,
+                     const Experts& experts, const Sequence& sequence) override;
   std::pair<at::Tensor, at::Tensor> add_norm_linear(const at::Tensor& x_ND,
                                                     const at::Tensor& residual_ND, const Norm& norm,
                                                     RowRange rows) override;
@@ -124,7 +124,8 @@ class Ops : public BasicOps<OnDevice> {
   /// is returned are this rank's own tokens [n, D]: all are gathered, and their sums scattered.
   /// What is kept of x is own tokens; backward gathers them once more.
   at::Tensor experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
-                        const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
+                        const at::Tensor& routed_ND, const ExpertRows& rows, const Experts& experts,
+                        const Sequence& sequence,
                         std::shared_ptr<const TokenTravel> travel = nullptr);
   /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
   /// The score of a text's label, where it is one (model/outputs.hpp), stands for log p: the

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "model/activations.hpp"
@@ -63,9 +64,10 @@ at::Tensor weights_of(const at::Tensor& scores, const Experts& experts) {
   return experts.weight_scale == 1 ? weights : weights * experts.weight_scale;
 }
 
-/// `correction_E`: undefined, or what is added to the scores for the choice.
-Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E, const Experts& experts,
-              bool is_balanced) {
+/// `correction_E`: undefined, or what is added to the scores for the choice; `scales_E`, what the
+/// weights of each expert are multiplied by, fp32.
+Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E,
+              const at::Tensor& scales_E, const Experts& experts, bool is_balanced) {
   Routing routing;
   const at::Tensor logits = logits_NE.to(at::kFloat);
   if (experts.scores_apart) {
@@ -83,6 +85,8 @@ Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E, const
     if (correction_E.defined()) scores = all.gather(1, routing.chosen_Nk);
     routing.weights_Nk = experts.scales_input ? scores.sigmoid() : weights_of(scores, experts);
   }
+  if (scales_E.defined())
+    routing.weights_Nk = routing.weights_Nk * scales_E.index({routing.chosen_Nk});
   at::Tensor sorted;
   std::tie(sorted, routing.order) = routing.chosen_Nk.flatten().sort(/*stable=*/true, 0, false);
   const at::Tensor expert = at::arange(experts.num, sorted.options());
@@ -198,6 +202,22 @@ struct ExpertLayer {
     const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
     return rows.router_bias < 0 ? logits : logits + weights->weight({rows.router_bias, 1});
   }
+  at::Tensor scales() const {
+    return rows.scales < 0 ? at::Tensor() : weights->weight({rows.scales, 1}).to(at::kFloat);
+  }
+  /// The gradient of the weights that the scales are put on, and these, by that of the weights
+  /// behind them; adds the scales' own.
+  at::Tensor scales_backward(const at::Tensor& d_weights_Nk, Routing& routing) const {
+    if (rows.scales < 0) return d_weights_Nk;
+    const at::Tensor scores = routing.probabilities_NE.gather(1, routing.chosen_Nk);
+    routing.weights_Nk = weights_of(scores, experts);
+    // Of each token every expert's term, so that the order of the sum is always the same.
+    const at::Tensor terms_NE =
+        at::zeros({scores.size(0), experts.num}, scores.options())
+            .scatter_(1, routing.chosen_Nk, d_weights_Nk * routing.weights_Nk);
+    add_vector(weights->gradient({rows.scales, 1}), terms_NE.sum(0));
+    return d_weights_Nk * scales().index({routing.chosen_Nk});
+  }
   at::Tensor correction() const {
     return rows.correction < 0 ? at::Tensor() : weights->weight({rows.correction, 1});
   }
@@ -214,13 +234,18 @@ using Route = std::shared_ptr<const ExpertRoute>;
 using enum ExpertProducts::Projection;
 
 struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
-  static Variable forward(AutogradContext* ctx, const Variable& own_x, const ExpertLayer& layer,
+  /// `routed`: this rank's tokens as the router reads them; nothing: `own_x`.
+  static Variable forward(AutogradContext* ctx, const Variable& own_x,
+                          const std::optional<Variable>& routed, const ExpertLayer& layer,
                           Recompute recompute, Path path) {
+    const at::Tensor own_routed = routed.value_or(at::Tensor());
     at::Tensor x = layer.all_tokens(own_x);
     const Experts& experts = layer.experts;
-    const at::Tensor logits = layer.router_logits(x, path);
+    const at::Tensor logits =
+        layer.router_logits(own_routed.defined() ? layer.all_tokens(own_routed) : x, path);
     Balance* balance = layer.balance;
-    const Routing routing = model::route(logits, layer.correction(), experts, balance != nullptr);
+    const Routing routing =
+        model::route(logits, layer.correction(), layer.scales(), experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
       count_choices(routing.chosen_Nk, *balance);
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());
@@ -234,9 +259,13 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(own_x.scalar_type()));
 
-    variable_list kept{
-        own_x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order,
-        hidden};
+    variable_list kept{own_x,
+                       routing.probabilities_NE,
+                       routing.chosen_Nk,
+                       routing.weights_Nk,
+                       routing.order,
+                       hidden,
+                       own_routed};
     if (recompute == Recompute::nothing) kept.push_back(activated);
     keep(ctx, std::move(kept));
     carry(ctx, "route", route);
@@ -250,7 +279,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const auto& layer = carried<ExpertLayer>(ctx, "layer");
     const ExpertRoute& route = *carried<Route>(ctx, "route");
     const Experts& experts = layer.experts;
-    const Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
+    Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
     const at::Tensor& hidden = saved[5];
     const Path path = saved_path(ctx);
     const ExpertProducts products = layer.products(route, saved[0], path);
@@ -263,7 +292,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       weights_there = route.there(sorted_weights).unsqueeze(1);
       d_plain = d_outputs * weights_there.to(d_outputs.scalar_type());
     }
-    at::Tensor activated = saved.size() > 6 ? saved[6] : activate(hidden, experts.activation, path);
+    at::Tensor activated = saved.size() > 7 ? saved[7] : activate(hidden, experts.activation, path);
     at::Tensor d_activated = products.backward(d_outputs, down, experts.d_ff);
     products.add_gradients(d_plain, activated, down);
     at::Tensor d_sorted_weights;
@@ -295,33 +324,39 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     }
     const at::Tensor d_weights = at::empty_like(routing.weights_Nk);
     d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
+    const at::Tensor d_plain_weights = layer.scales_backward(d_weights, routing);
     const at::Tensor d_logits =
-        router_backward(d_weights, routing, experts, layer.balance).to(x.scalar_type());
+        router_backward(d_plain_weights, routing, experts, layer.balance).to(x.scalar_type());
     const RowRange router{layer.rows.router, 1};
+    const at::Tensor& own_routed = saved[6];
+    if (own_routed.defined()) x = layer.all_tokens(own_routed);
     add_product(layer.weights->gradient(router), d_logits, x, path);
     if (const RowRange bias{layer.rows.router_bias, 1}; layer.rows.router_bias >= 0)
       add_vector(layer.weights->gradient(bias), d_logits.sum(0, /*keepdim=*/false, at::kFloat));
     x.reset();
-    const at::Tensor dx = add_copies(d_inputs, routing) +
-                          matmul_backward(d_logits, layer.weights->matrix(router), path);
-    return {layer.own_sums(dx), {}, {}, {}};
+    const at::Tensor dx = add_copies(d_inputs, routing);
+    at::Tensor d_routed = matmul_backward(d_logits, layer.weights->matrix(router), path);
+    if (own_routed.defined()) return {layer.own_sums(dx), layer.own_sums(d_routed), {}, {}, {}};
+    return {layer.own_sums(dx + d_routed), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor Ops::experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
-                        const Sequence& sequence) {
+at::Tensor Ops::experts(const at::Tensor& x_ND, const at::Tensor& routed_ND, const ExpertRows& rows,
+                        const Experts& experts, const Sequence& sequence) {
   static const HeldExperts all;
-  return experts_by(all, x_ND, rows, experts, sequence);
+  return experts_by(all, x_ND, routed_ND, rows, experts, sequence);
 }
 
 at::Tensor Ops::experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
-                           const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
+                           const at::Tensor& routed_ND, const ExpertRows& rows,
+                           const Experts& experts, const Sequence& sequence,
                            std::shared_ptr<const TokenTravel> travel) {
   const ExpertLayer layer{&weights_,         rows,         experts, sequence.balance, &dispatch,
                           std::move(travel), uses_adapter_};
-  return ExpertsFunction::apply(x_ND, layer, recompute_, path_);
+  return ExpertsFunction::apply(x_ND, routed_ND.defined() ? std::optional(routed_ND) : std::nullopt,
+                                layer, recompute_, path_);
 }
 
 }  // namespace finetune::model

@@ -84,7 +84,7 @@ void experts(Computation& c, Ops&, const model::Experts& e, bool is_fused) {
   sequence.length = tokens;
   sequence.balance = &balance;
   const at::Tensor x = routed(c, e.num);
-  const at::Tensor y = ops.experts(x, rows, e, sequence);
+  const at::Tensor y = ops.experts(x, {}, rows, e, sequence);
   c.keep_with_gradient(y, x);
   c.keep("balance", balance.sum);
   c.keep_gradients(weights, num_rows);

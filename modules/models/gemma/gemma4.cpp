@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of Gemma 4: layers that see everything have larger heads, fewer of keys, and values that
 // are the keys; norms of values; what a block gives is scaled. Small ones have inputs of layers,
-// and last layers that read the keys of earlier ones. Those with experts are not computed.
+// and last layers that read the keys of earlier ones; the one with experts has them beside dense
+// parts.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -18,9 +19,6 @@ using model::Architecture;
 using model::ConfigReader;
 
 void refuse_others(const ConfigReader& reader) {
-  if (reader.boolean("enable_moe_block", false))
-    reader.fail_unsupported("enable_moe_block", "is true",
-                            "experts beside a dense part are not computed (26B-A4B)");
   if (reader.has("use_bidirectional_attention") &&
       reader.text("use_bidirectional_attention", "") != "vision")
     reader.fail_unsupported("use_bidirectional_attention", "is \"all\"",
@@ -39,6 +37,20 @@ void read_layer_inputs(const ConfigReader& reader, Architecture& a) {
   if (a.layer_input_size > 0 && reader.size("vocab_size_per_layer_input", 262144) != a.vocab_size)
     reader.fail_unsupported("vocab_size_per_layer_input", "is not vocab_size",
                             "every token has inputs of layers");
+}
+
+/// Of every layer, beside the dense part.
+void read_experts(const ConfigReader& reader, Architecture& a) {
+  if (!reader.boolean("enable_moe_block", false)) return;
+  a.experts = {.num = reader.size("num_experts"),
+               .top_k = reader.size("top_k_experts"),
+               .d_ff = reader.size("moe_intermediate_size"),
+               .are_beside_dense = true,
+               .activation = a.activation};
+  if (a.experts.top_k > a.experts.num)
+    reader.fail("top_k_experts", "is more than num_experts", "a token takes each once");
+  for (model::Layer& layer : a.layers)
+    layer.has_experts = true;
 }
 
 /// The last layers read the keys and values of the last one before them of their kind.
@@ -122,6 +134,7 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
   read_layers(reader, a);
   read_layer_inputs(reader, a);
   share_keys(reader, a);
+  read_experts(reader, a);
   model::read_window_rope(reader, a);
   model::scale_scores(a, 1);
   return a;
@@ -142,6 +155,13 @@ model::TensorNames names_of(const Architecture& a, const std::string& prefix) {
   for (std::string* name : {&names.embedding, &names.layer_embedding, &names.layer_projection,
                             &names.layer_projection_norm, &names.layers, &names.final_norm})
     name->replace(0, std::string("model.").size(), prefix);
+  names.router = "router.proj";
+  names.fused_gate_up = "experts.gate_up_proj";
+  names.fused_down = "experts.down_proj";
+  names.fused_are_by_outputs = true;
+  names.experts_norm = "pre_feedforward_layernorm_2";
+  names.experts_added_norm = "post_feedforward_layernorm_2";
+  names.dense_added_norm = "post_feedforward_layernorm_1";
   // What is published has matrices for keys that nobody reads.
   for (std::int64_t i = 0; i < a.num_layers; ++i)
     if (a.layer(i).keys_of >= 0)

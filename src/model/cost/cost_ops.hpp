@@ -71,8 +71,8 @@ class CostOps final : public BasicOps<OnSizes> {
   TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
                               const SequenceSize& sequence,
                               const Temperature& temperature) override;
-  TensorSize experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
-                     const SequenceSize& sequence) override;
+  TensorSize experts(const TensorSize& x_ND, const TensorSize& routed_ND, const ExpertRows& rows,
+                     const Experts& experts, const SequenceSize& sequence) override;
   std::pair<TensorSize, TensorSize> add_norm_linear(const TensorSize& x_ND,
                                                     const TensorSize& residual_ND, const Norm& norm,
                                                     RowRange rows) override;

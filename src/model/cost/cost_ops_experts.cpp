@@ -163,7 +163,8 @@ void CostOps::add_expert_parts(OpCost& op, const OwnExperts& own) const {
   add(own.down, 2, 1, 2);
 }
 
-TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
+TensorSize CostOps::experts(const TensorSize& x_ND, const TensorSize& routed_ND,
+                            const ExpertRows& rows, const Experts& experts,
                             const SequenceSize& sequence) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
   const std::int64_t tokens = all_tokens(x_ND.rows);
@@ -175,6 +176,11 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
       tokens * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
   op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, own.inner)};
   if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(own.choices, own.d_ff));
+  if (routed_ND.bytes > 0) {
+    op.inputs.push_back(routed_ND);
+    op.kept.push_back(routed_ND);
+    op.gradients.push_back({routed_ND.number, routed_ND.bytes});
+  }
   add_expert_moments(op, own, experts, tokens, x_ND.columns);
 
   // Each of `active` experts gets its share of the choices; tokens are copied there and back.

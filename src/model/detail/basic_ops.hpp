@@ -142,9 +142,10 @@ class BasicOps {
                                   const Sequence& sequence, const Temperature& temperature) = 0;
 
   /// Feed-forward of every token by those experts that the router chooses for it, weighted:
-  /// x_ND -> [N, D]. Without the shared expert. With a sequence's `balance`, its gradient is added.
-  virtual Tensor experts(const Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
-                         const Sequence& sequence) = 0;
+  /// x_ND -> [N, D]. The router reads routed_ND, or x where there is none (Tensor{}). Without the
+  /// shared expert. With a sequence's `balance`, its gradient is added.
+  virtual Tensor experts(const Tensor& x_ND, const Tensor& routed_ND, const ExpertRows& rows,
+                         const Experts& experts, const Sequence& sequence) = 0;
 
   /// h = x + residual; returns {h, linear(norm(h))}.
   virtual std::pair<Tensor, Tensor> add_norm_linear(const Tensor& x_ND, const Tensor& residual_ND,

@@ -23,17 +23,22 @@ struct NormRows {
 
 /// Rows of a layer's experts.
 struct ExpertRows {
-  int router = 0;        ///< [E, D]
-  int router_bias = -1;  ///< [E]
-  int correction = -1;   ///< [E], constant: what the choice adds to the scores
-  RowRange gate_up;      ///< of the first expert: two rows [F, D], or one; of all: one [E, D, 2 F]
-  int down = 0;          ///< of the first expert [D, F]; of all [E, F, D]
+  int router = 0;             ///< [E, D]
+  int router_bias = -1;       ///< [E]
+  NormRows router_norm = {};  ///< of what the router reads, where experts are beside a dense part
+  int scales = -1;            ///< [E]: what the weights of the chosen ones are multiplied by
+  int correction = -1;        ///< [E], constant: what the choice adds to the scores
+  RowRange gate_up;  ///< of the first expert: two rows [F, D], or one; of all: one [E, D, 2 F]
+  int down = 0;      ///< of the first expert [D, F]; of all [E, F, D]
   /// What holds all experts has [E, 2 F, D] and [E, D, F], a matrix as others have it each.
   bool are_by_outputs = false;
-  int gate_up_bias = -1;  ///< of all [E, 2 F]
-  int down_bias = -1;     ///< of all [E, D]
-  int shared_gate = -1;   ///< [1, D]
-  int stride = 0;         ///< from an expert's rows to the next one's; 0: one row holds all experts
+  int gate_up_bias = -1;     ///< of all [E, 2 F]
+  int down_bias = -1;        ///< of all [E, D]
+  int shared_gate = -1;      ///< [1, D]
+  NormRows norm = {};        ///< of what the experts read, where they are beside a dense part
+  NormRows added_norm = {};  ///< of what they give
+  NormRows beside_added_norm = {};  ///< and of what the dense part gives, before their sum's own
+  int stride = 0;  ///< from an expert's rows to the next one's; 0: one row holds all experts
 };
 
 /// A feed-forward part with gate and up next to each other, or in one row [2 F, D]; or up alone.

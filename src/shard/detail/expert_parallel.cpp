@@ -188,17 +188,18 @@ ExpertParallelOps::ExpertParallelOps(model::Weights& weights, const SharedWith& 
   }
 }
 
-at::Tensor ExpertParallelOps::experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
-                                      const model::Experts& experts,
+at::Tensor ExpertParallelOps::experts(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                                      const model::ExpertRows& rows, const model::Experts& experts,
                                       const model::Sequence& sequence) {
-  return experts_of(x_ND, rows, experts, sequence, nullptr);
+  return experts_of(x_ND, routed_ND, rows, experts, sequence, nullptr);
 }
 
-at::Tensor ExpertParallelOps::experts_of(const at::Tensor& x_ND, const model::ExpertRows& rows,
+at::Tensor ExpertParallelOps::experts_of(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                                         const model::ExpertRows& rows,
                                          const model::Experts& experts,
                                          const model::Sequence& sequence,
                                          std::shared_ptr<const model::TokenTravel> travel) {
-  return experts_by(*dispatch_, x_ND, rows, experts, sequence, std::move(travel));
+  return experts_by(*dispatch_, x_ND, routed_ND, rows, experts, sequence, std::move(travel));
 }
 
 }  // namespace finetune::shard

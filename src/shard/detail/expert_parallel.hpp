@@ -52,13 +52,15 @@ class ExpertParallelOps : public ContextParallelOps {
                     model::Recompute recompute = model::Recompute::nothing);
 
   /// Collective on `ep`, forward and backward.
-  at::Tensor experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
-                     const model::Experts& experts, const model::Sequence& sequence) override;
+  at::Tensor experts(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                     const model::ExpertRows& rows, const model::Experts& experts,
+                     const model::Sequence& sequence) override;
 
  protected:
   /// The same of tokens that `travel` gathers, and whose sums it scatters; null: of x's.
-  at::Tensor experts_of(const at::Tensor& x_ND, const model::ExpertRows& rows,
-                        const model::Experts& experts, const model::Sequence& sequence,
+  at::Tensor experts_of(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                        const model::ExpertRows& rows, const model::Experts& experts,
+                        const model::Sequence& sequence,
                         std::shared_ptr<const model::TokenTravel> travel);
 
  private:

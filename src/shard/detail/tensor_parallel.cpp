@@ -109,8 +109,8 @@ at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::Atte
   return ContextParallelOps::attention(qkv, own_heads(shape), sequence, i_layer);
 }
 
-at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
-                                      const model::Experts& experts,
+at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                                      const model::ExpertRows& rows, const model::Experts& experts,
                                       const model::Sequence& sequence) {
   core::check(travel_ != nullptr, "a pass begins with the embedding");
   model::Experts own = experts;
@@ -118,7 +118,7 @@ at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const model::Exper
   // experts; where one tensor holds all, each rank has some experts.
   if (const auto& split = table_.row(rows.down).split)
     own.d_ff = model::held_pieces(split->matrices.front(), tp_.size(), tp_.rank()).indices.count();
-  return experts_of(x_ND, rows, own, sequence, travel_);
+  return experts_of(x_ND, routed_ND, rows, own, sequence, travel_);
 }
 
 at::Tensor TensorParallelOps::all_tokens(const at::Tensor& x_ND) {

@@ -67,8 +67,9 @@ class TensorParallelOps : public ExpertParallelOps {
                        const model::Sequence& sequence, std::int64_t i_layer) override;
   /// Every rank routes all tokens and computes with its own channels of the experts. What a
   /// sequence's `balance` says of gradients counts as a term: one rank's scale is not 0.
-  at::Tensor experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
-                     const model::Experts& experts, const model::Sequence& sequence) override;
+  at::Tensor experts(const at::Tensor& x_ND, const at::Tensor& routed_ND,
+                     const model::ExpertRows& rows, const model::Experts& experts,
+                     const model::Sequence& sequence) override;
 
   at::Tensor all_tokens(const at::Tensor& x_ND) override;
   /// x [any number of tokens, D], the same on every rank -> all logits, on every rank.

@@ -127,6 +127,11 @@ FAMILIES = {
                 num_key_value_heads=1, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCABULARY, num_kv_shared_layers=3,
                 use_double_wide_mlp=True, sliding_window=8, layer_types=["sliding_attention", "sliding_attention", "full_attention",
                 "sliding_attention", "sliding_attention", "full_attention"], final_logit_softcapping=3.0), 43),
+    # As 26B-A4B: experts beside a dense part.
+    "gemma4_a4b": ("Gemma4ForCausalLM", dict(tie_word_embeddings=True, num_hidden_layers=3, head_dim=8, global_head_dim=16,
+                num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=24, sliding_window=8,
+                layer_types=["sliding_attention", "sliding_attention", "full_attention"], final_logit_softcapping=3.0), 44),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(num_key_value_heads=4), 40),
     "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=256, tie_word_embeddings=True), 41),
     "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2,
@@ -176,7 +181,7 @@ def retell(name, path):
 
 
 def embedding_scale(name, config):
-    return config.hidden_size**0.5 if name in ("gemma", "gemma4_text", "gemma4_e2b") else getattr(config, "embedding_multiplier", 1.0)
+    return config.hidden_size**0.5 if name in ("gemma", "gemma4_text", "gemma4_e2b", "gemma4_a4b") else getattr(config, "embedding_multiplier", 1.0)
 
 
 def draw(model, seed, centre=1.0, embedding=0.7):

@@ -194,7 +194,7 @@ TEST_P(ExpertsOf, AreTheCompositionWithAllGradients) {
       TinyWeights weights(all);
       Ops ops(weights, path, recompute);
       Samples samples(v.balance);
-      const at::Tensor y = ops.experts(x, rows, e, samples.sequence);
+      const at::Tensor y = ops.experts(x, {}, rows, e, samples.sequence);
       expect_within(y, expected.y, 1e-5);
       const at::Tensor d_x = torch::autograd::grad({y}, {x}, {d_y})[0];
       expect_within(d_x, gradients[0], 2e-5);
@@ -223,8 +223,8 @@ TEST_P(ExpertsOf, AreTheSameInOneTensor) {
   Ops of_separate(separate), of_fused(fused);
   for (int pass = 0; pass < 2; ++pass) {  // the second adds to the gradients of the first
     Samples samples(v.balance);
-    const at::Tensor a = of_separate.experts(x, rows_of_each, e, samples.sequence);
-    const at::Tensor b = of_fused.experts(x, rows_of_all, e, samples.sequence);
+    const at::Tensor a = of_separate.experts(x, {}, rows_of_each, e, samples.sequence);
+    const at::Tensor b = of_fused.experts(x, {}, rows_of_all, e, samples.sequence);
     expect_within(b, a, 1e-6);
     expect_within(torch::autograd::grad({b}, {x}, {d_y})[0],
                   torch::autograd::grad({a}, {x}, {d_y})[0], 1e-5);
@@ -257,7 +257,7 @@ TEST_P(ExpertsOf, AreTheSameInBf16WidenedToFp32) {
     Samples samples(v.balance);
     Ops ops(weights, Path::widened);
     const at::Tensor leaf = x.to(dtype).set_requires_grad(true);
-    const at::Tensor y = ops.experts(leaf, rows, e, samples.sequence);
+    const at::Tensor y = ops.experts(leaf, {}, rows, e, samples.sequence);
     return torch::autograd::grad({y}, {leaf}, {d_y.to(dtype)})[0];
   };
   expect_within(pass(of_narrow, at::kBFloat16), pass(of_wide, at::kFloat), 0.05);
@@ -310,10 +310,10 @@ TEST(BalanceOverAMicroBatch, IsTheLossOfTransformersWithItsGradients) {
   samples.balance.num_choosing = 18;
   TinyWeights first(weights_of_layers[0]), second(weights_of_layers[1]);
   Ops ops_first(first), ops_second(second);
-  const at::Tensor y0 = ops_first.experts(xs[0], separate_rows, e, samples.sequence);
-  const at::Tensor y1 = ops_second.experts(xs[1], separate_rows, e, samples.sequence);
+  const at::Tensor y0 = ops_first.experts(xs[0], {}, separate_rows, e, samples.sequence);
+  const at::Tensor y1 = ops_second.experts(xs[1], {}, separate_rows, e, samples.sequence);
   samples.balance.is_counting = false;
-  ops_first.experts(xs[0].detach(), separate_rows, e, samples.sequence);  // as when recomputed
+  ops_first.experts(xs[0].detach(), {}, separate_rows, e, samples.sequence);  // as when recomputed
   const at::Tensor nothing = at::zeros_like(y0);  // so that the term alone has gradients
   expect_within(torch::autograd::grad({y1}, {xs[1]}, {nothing})[0], gradients[2], 1e-6);
   expect_within(torch::autograd::grad({y0}, {xs[0]}, {nothing})[0], gradients[0], 1e-6);
@@ -329,7 +329,8 @@ TEST(ExpertsThatNobodyChose, HaveNoGradient) {
   TinyWeights weights(all);
   Ops ops(weights);
   const at::Tensor x = normal({tokens, width}, 3).abs().set_requires_grad(true);
-  const at::Tensor y = ops.experts(x, separate_rows, experts(1, true, false), Samples(0).sequence);
+  const at::Tensor y =
+      ops.experts(x, {}, separate_rows, experts(1, true, false), Samples(0).sequence);
   torch::autograd::grad({y}, {x}, {at::ones_like(y)});
   for (int e = 0; e < num_experts; ++e)
     EXPECT_EQ(weights.is_written(1 + 2 * e), e == 2) << e;

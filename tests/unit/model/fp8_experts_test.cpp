@@ -228,7 +228,7 @@ TEST_P(ExpertsInEightBits, MakeALayerOfWhatTheirOperandsStandFor) {
   wide.recipe.reset();
   const at::Tensor expected = by_definition(x, narrow, e, GetParam());
   const auto off = [&](NarrowExperts& of) {
-    const at::Tensor y = Ops(of).experts(x, rows, e, sequence).to(at::kFloat);
+    const at::Tensor y = Ops(of).experts(x, {}, rows, e, sequence).to(at::kFloat);
     return ((y - expected).norm() / expected.norm()).item<double>();
   };
   // Where bf16 rounds what lies between the products, another value of 8 bits may be nearest.

@@ -91,7 +91,7 @@ Results run(model::Ops& ops, const Layer& layer, const model::Experts& experts, 
   sequence.length = x.size(0);
   sequence.balance = balance;
   const at::Tensor leaf = x.clone().set_requires_grad(true);
-  const at::Tensor y = ops.experts(leaf, layer.rows(), experts, sequence);
+  const at::Tensor y = ops.experts(leaf, {}, layer.rows(), experts, sequence);
   return {y.detach(), torch::autograd::grad({y}, {leaf}, {dy})[0]};
 }
 
