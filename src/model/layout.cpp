@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/layout.hpp"
 
+#include "model/detail/combinations.hpp"
 #include "model/detail/delta_layout.hpp"
 #include "model/detail/latent_layout.hpp"
 #include "model/detail/state_layout.hpp"
@@ -67,6 +68,13 @@ class Builder {
     row.stage = stage_;
     table_.rows.push_back(std::move(row));
     return static_cast<int>(table_.rows.size()) - 1;
+  }
+  /// The first of them.
+  int add_all(std::vector<Parameter> rows) {
+    const auto first = static_cast<int>(table_.rows.size());
+    for (Parameter& row : rows)
+      add(std::move(row));
+    return first;
   }
   int matrix(const std::string& name, std::int64_t out, std::int64_t in,
              std::optional<TensorSplit> split, Role role = Role::linear) {
@@ -221,35 +229,20 @@ class Builder {
   }
 
   void add_delta_rule(BlockRows& rows) {
-    const auto first = static_cast<int>(table_.rows.size());
-    for (Parameter& row : delta_rule_rows(a_.delta, a_.d_model, names_.delta))
-      add(std::move(row));
+    const int first = add_all(delta_rule_rows(a_.delta, a_.d_model, names_.delta));
     const int num = a_.delta.is_by_key_head ? 2 : 4, next = first + num;
     rows.delta = {{first, num}, next, next + 1, next + 2, next + 3};
     rows.attention_out = next + 4;
   }
 
   void add_state_space(BlockRows& rows) {
-    const auto first = static_cast<int>(table_.rows.size());
-    for (Parameter& row : state_space_rows(a_.states, a_.d_model, names_.state))
-      add(std::move(row));
+    const int first = add_all(state_space_rows(a_.states, a_.d_model, names_.state));
     rows.state = {{first, 1}, first + 1, first + 2, first + 3, first + 4, first + 5, first + 6};
     rows.attention_out = first + 7;
   }
 
   void add_latent_attention(BlockRows& rows) {
-    auto first = static_cast<int>(table_.rows.size());
-    for (Parameter& row : latent_rows(a_, names_))
-      add(std::move(row));
-    rows.qkv = {first, 2};
-    first += 2;
-    if (a_.latents.d_query > 0) {
-      rows.query_norm.weight = first++;
-      rows.query_up = first++;
-    }
-    rows.key_norm.weight = first;
-    rows.key_value_up = first + 1;
-    rows.attention_out = first + 2;
+    place_latents(a_, add_all(latent_rows(a_, names_)), rows);
   }
 
   /// One number for each head of pieces of their channels.
@@ -394,6 +387,7 @@ class Builder {
 }  // namespace
 
 ParameterTable lay_out(const Architecture& architecture, const TensorNames& names) {
+  require_computed(architecture);
   ParameterTable table = Builder(architecture, names).build();
   table.foreign = names.foreign;
   return table;

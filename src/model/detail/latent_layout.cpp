@@ -42,4 +42,16 @@ std::vector<Parameter> latent_rows(const Architecture& a, const TensorNames& nam
   return rows;
 }
 
+void place_latents(const Architecture& a, int first, BlockRows& rows) {
+  rows.qkv = {first, 2};
+  int next = first + 2;
+  if (a.latents.d_query > 0) {
+    rows.query_norm.weight = next++;
+    rows.query_up = next++;
+  }
+  rows.key_norm.weight = next;
+  rows.key_value_up = next + 1;
+  rows.attention_out = next + 2;
+}
+
 }  // namespace finetune::model

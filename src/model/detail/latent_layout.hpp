@@ -16,4 +16,7 @@ namespace finetune::model {
 /// what reads them is split by heads.
 std::vector<Parameter> latent_rows(const Architecture& architecture, const TensorNames& names);
 
+/// Where these are, from `first` on.
+void place_latents(const Architecture& architecture, int first, BlockRows& rows);
+
 }  // namespace finetune::model
