@@ -20,10 +20,7 @@ TensorSize CostOps::add_positions(const TensorSize& x_ND, int row, const Sequenc
 
 TensorSize CostOps::scale_by(const TensorSize& x_ND, int) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
-  OpCost op{.inputs = {x_ND}, .outputs = {y.number}};
-  // Behind a sum the gradient of x is that of both its terms: it is there until the block's end.
-  const TensorSize of_terms = tensor(x_ND.rows, x_ND.columns);
-  op.gradients = {{x_ND.number, 0}, {of_terms.number, of_terms.bytes}};
+  OpCost op{.inputs = {x_ND}, .gradients = {{x_ND.number, x_ND.bytes}}, .outputs = {y.number}};
   op.forward = {{y.bytes}};
   op.backward = {{x_ND.bytes}};
   op.forward_work.passes = {pass(y.rows * y.columns, 2 * static_cast<double>(element_), 1)};

@@ -126,11 +126,20 @@ BytesHeld CostTape::worst_backward(const TensorSize& input, const TensorSize& ou
     for (const BytesHeld& moment : op->backward)
       worst = larger(worst, moment + alive);
     kept.remove(*op);
-    for (const int number : op->outputs)
+    std::int64_t of_outputs = 0;
+    for (const int number : op->outputs) {
+      of_outputs += gradients[number];
       gradients.erase(number);
+    }
     // Several gradients of one tensor are added up in place.
-    for (const InputGradient& gradient : op->gradients)
+    int earliest = -1;
+    for (const InputGradient& gradient : op->gradients) {
       gradients[gradient.of] = std::max(gradients[gradient.of], gradient.bytes);
+      if (gradient.bytes == 0 && (earliest < 0 || gradient.of < earliest)) earliest = gradient.of;
+    }
+    // Of those that share the memory of the outputs' own the one that was made first is the last to
+    // be read.
+    if (earliest >= 0) gradients[earliest] = std::max(gradients[earliest], of_outputs);
   }
   return worst;
 }
