@@ -9,6 +9,7 @@
 
 #include "base/initial_weights.hpp"
 #include "model/fp8.hpp"
+#include "models/gemma/gemma.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
@@ -46,7 +47,15 @@ struct Case {
   bool keeps_ema = false;
   bool measures_noise = false;
   bool updates_in_backward = false;
-  enum class Kind { llama, normed, window, experts, shared_experts, latents } kind = Kind::llama;
+  enum class Kind {
+    llama,
+    normed,
+    window,
+    experts,
+    shared_experts,
+    latents,
+    sides
+  } kind = Kind::llama;
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -61,6 +70,8 @@ model::ModelFamily family(const Case& run) {
       return models::mistral::mistral();
     case Case::Kind::experts:
       return models::qwen::qwen3_moe();
+    case Case::Kind::sides:
+      return models::gemma::gemma4_text();
     case Case::Kind::shared_experts:
       return models::llama::llama4_text();
     default:
@@ -92,6 +103,11 @@ void add_layers(const Case& run, model::Architecture& a) {
     a.experts = {.num = 4, .top_k = 1, .d_ff = 176, .d_shared = 176, .scales_input = true};
   }
   a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
+  if (run.kind != Case::Kind::sides) return;
+  a.norms = model::Norms::around;
+  a.layer_input_size = 48;
+  for (std::size_t i = 2; i < a.layers.size(); ++i)
+    a.layers[i].keys_of = 1;
 }
 
 model::Architecture architecture(const Case& run) {
@@ -333,7 +349,7 @@ std::vector<Case> passes() {
     });
   }
   for (const auto kind : {Case::Kind::normed, Case::Kind::window, Case::Kind::experts,
-                          Case::Kind::shared_experts, Case::Kind::latents}) {
+                          Case::Kind::shared_experts, Case::Kind::latents, Case::Kind::sides}) {
     for (const DType compute : {DType::bf16, DType::f32}) {
       for (const auto checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::selective,
@@ -342,6 +358,7 @@ std::vector<Case> passes() {
             kind == Case::Kind::normed    ? "HeadNorms"
             : kind == Case::Kind::window  ? "Window"
             : kind == Case::Kind::latents ? "Latents"
+            : kind == Case::Kind::sides   ? "Sides"
             : kind == Case::Kind::experts ? "Experts"
                                           : "SharedExperts",
             [&](Case& run) {
