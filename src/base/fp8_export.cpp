@@ -90,7 +90,7 @@ Fp8Export::Fp8Export(const weights::ModelFiles& files, const model::ParameterTab
   std::set<std::string_view> embeddings;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const model::Parameter& row = table.rows[i];
-    if (row.role == model::Role::embedding) embeddings.insert(row.name);
+    if (model::is_looked_up(row.role)) embeddings.insert(row.name);
     if (!row.packing.is_dense()) add_packed(static_cast<int>(i));
   }
   not_packed_.emplace_back("lm_head");  // a tied one is not in the files

@@ -34,6 +34,11 @@ enum class Role {
   expert,  ///< a matrix that only some tokens pass
 };
 
+/// Whether it has a row for each token, which is looked up.
+inline bool is_looked_up(Role role) {
+  return role == Role::embedding || role == Role::layer_embedding;
+}
+
 /// How a frozen tensor is kept in memory, and travels.
 struct Packing {
   enum class Kind {

@@ -66,11 +66,11 @@ ChosenOutputs outputs_of(const core::Json& changes) {
 }
 
 void set_vocab_size(std::int64_t vocab_size, core::Json& config) {
-  constexpr const char* key = "vocab_size";
   const auto raise = [&](core::Json& part) {
-    if (part.is_object() && part.contains(key) && part[key].is_number_integer() &&
-        part[key].get<std::int64_t>() < vocab_size)
-      part[key] = vocab_size;
+    for (const char* key : {"vocab_size", "vocab_size_per_layer_input"})
+      if (part.is_object() && part.contains(key) && part[key].is_number_integer() &&
+          part[key].get<std::int64_t>() < vocab_size)
+        part[key] = vocab_size;
   };
   raise(config);
   if (config.contains("text_config")) raise(config["text_config"]);

@@ -155,7 +155,7 @@ void write(const Input& input, const fs::path& out) {
   plan.texts = texts_of(input);
   for (const model::Parameter& row : input.parameters.rows) {
     const bool is_of_vocabulary =
-        row.role == model::Role::embedding ||
+        model::is_looked_up(row.role) ||
         (row.role == model::Role::head && row.shape[0] == input.architecture.vocab_size);
     if (!is_of_vocabulary) continue;
     const auto made = matrices.emplace(row.name, GrownMatrix(files, row.name, input)).first;

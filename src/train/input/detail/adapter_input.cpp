@@ -54,7 +54,7 @@ void save_head(Input& input) {
 
 /// Whether a row of the table has one for each token.
 bool is_of_vocabulary(const model::Parameter& row, const Input& input) {
-  return row.role == model::Role::embedding ||
+  return model::is_looked_up(row.role) ||
          (row.role == model::Role::head && row.shape[0] == input.architecture.vocab_size);
 }
 
