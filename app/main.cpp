@@ -19,6 +19,7 @@
 #include "core/host.hpp"
 #include "core/log.hpp"
 #include "core/log_file.hpp"
+#include "ending.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
@@ -98,6 +99,7 @@ int run_on_ranks(int argc, char** argv) {
 }  // namespace finetune
 
 int main(int argc, char** argv) {
+  finetune::app::end_without_unloading();
   finetune::app::keep_freed_memory();
   finetune::metrics::count_tensor_bytes();
   if (finetune::app::needs_ranks(argc, argv)) return finetune::run_on_ranks(argc, argv);

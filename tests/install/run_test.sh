@@ -6,6 +6,9 @@ set -uo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+# As users have it, not as support/environment.cmake sets it for the other tests.
+unset OMP_WAIT_POLICY OMPI_MCA_pml OMPI_MCA_ess_singleton_isolated
+
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 prefix=$1
 inputs=$prefix/share/finetune/inputs
@@ -37,6 +40,10 @@ if command -v mpirun >/dev/null; then
     train.validate_steps=0 data.validation_path= metrics.answers=0
   # The quickstart's own train.output, below where the user is.
   expect "three steps are reported" 3 "$(grep -c '"loss"' build/quickstart/metrics.jsonl)"
+  holds "it goes on on one rank, without mpirun" "$prefix/bin/finetune" \
+    "$inputs/quickstart.toml" train.max_steps=4 train.global_batch=4 train.micro_batch=2 \
+    train.validate_steps=0 data.validation_path= metrics.answers=0
+  expect "one more is reported" 4 "$(grep -c '"loss"' build/quickstart/metrics.jsonl)"
   holds "the checkpoint is whole" "$prefix/bin/finetune" verify build/quickstart
   holds "it is exported" "$prefix/bin/finetune" export build/quickstart exported
   holds "what was exported generates" "$prefix/bin/finetune" generate exported "Name a colour." --max-tokens 2

@@ -40,7 +40,8 @@ double tolerance_of(const std::string& precision) {
 }
 
 Words settings_of(const Case& c, const std::string& device) {
-  Words settings = with(short_run(c.precision, 6), c.settings);
+  // The fourth step has the whole rate, and samples of two epochs.
+  Words settings = with(short_run(c.precision, 4), c.settings);
   // The reference is one rank, which has no mesh.
   if (device == "cpu")
     std::erase_if(settings, [](const std::string& word) { return word.starts_with("parallel."); });
