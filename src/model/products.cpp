@@ -123,6 +123,10 @@ FewRows::~FewRows() {
   expected_rows = std::move(before_);
 }
 
+bool expects_few_rows() {
+  return expected_rows.of_all || expected_rows.total > 0;
+}
+
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {
   if (!is_by_texts(a, b) && !is_widened(a, path)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());

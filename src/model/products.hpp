@@ -58,4 +58,7 @@ class FewRows {
   Expected before_;
 };
 
+/// Whether this thread is within the life of one.
+bool expects_few_rows();
+
 }  // namespace finetune::model

@@ -64,16 +64,21 @@ inline void run_steps(benchmark::State& state, const train::Engine& engine,
   optimizers::adamw::AdamW optimizer(settings, table, engine.shards);
   std::uint32_t tokens = 1;
   std::int64_t i = 0;
-  double loss = 0;
+  double loss = 0, update_s = 0;
   for (auto _ : state) {
-    loss = train::run_step(engine, {}, next_step(tokens), optimizer,
-                           {.step = i, .lr = settings.lr, .max_grad_norm = 1})
-               .loss;
+    const train::StepResult result =
+        train::run_step(engine, {}, next_step(tokens), optimizer,
+                        {.step = i, .lr = settings.lr, .max_grad_norm = 1});
+    loss = result.loss;
+    update_s += result.optimizer_s;
     ++i;
   }
   state.counters["tokens_per_s"] = benchmark::Counter(
       static_cast<double>(i * batch_size * sequence_length), benchmark::Counter::kIsRate);
   state.counters["loss"] = loss;
+  // A step less this is what the forward and backward passes cost, and the gradients' norm.
+  constexpr double ms_per_s = 1e3;
+  state.counters["update_ms"] = ms_per_s * update_s / static_cast<double>(i);
   state.counters["peak_rss_mib"] = peak_rss_mib();
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer step of a 60M-parameter Llama (dimensions of GaLore's llama-60m) at sequence 512,
-// batch 4, on one rank. Counters: tokens_per_s, loss of the last step, peak_rss_mib of the process.
-// compare_step.py runs this beside transformers on the same work.
+// batch 4, on one rank. Counters: tokens_per_s, loss of the last step, update_ms of the optimizer
+// in a step, peak_rss_mib of the process. compare_step.py runs this beside transformers on the same
+// work.
 //
 // And a mixture of 8 experts, of which a token takes 2, beside the dense model of as many active
 // weights: the aim is a step of at most 1.15 times the dense one's, less the update of the weights
-// that the dense one does not have.
+// that the dense one does not have, which is the difference between their update_ms.
 
 #include <benchmark/benchmark.h>
 

@@ -5,6 +5,7 @@
 
 #include "kernels/dropout.hpp"
 #include "model/cost/adapter_cost.hpp"
+#include "model/detail/common_row_count.hpp"
 
 namespace finetune::model {
 namespace {
@@ -259,13 +260,28 @@ Fp8Products fp8_products(const ProjectionShape& shape, const CostSettings& setti
           .weight_gradient = recipe.weight_gradients};
 }
 
+namespace {
+
+/// The CPU copies rows of the last expert of a product of narrow floats, of which it computes a few
+/// more than there are (product_of_common_rows), and of both factors of its gradient.
+Fp8Scratch common_rows_scratch(const ProjectionShape& shape, const CostSettings& settings,
+                               std::int64_t of_one) {
+  const std::int64_t common = common_row_count(of_one);
+  if (settings.on_gpu || settings.compute == core::DType::f32 || common == of_one) return {};
+  const std::int64_t bytes =
+      common * (shape.num_inputs + shape.num_outputs) * core::size_bytes(settings.compute);
+  return {bytes, bytes, shape.is_trained ? bytes : 0};
+}
+
+}  // namespace
+
 Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
                           std::int64_t rows, std::int64_t num) {
-  if (!shape.has_fp8(settings)) return {};
-  const std::int64_t element = core::size_bytes(settings.compute);
   const auto all_of = [&](std::int64_t tokens) { return Fp8Bytes(shape, settings, tokens); };
   const std::int64_t active = std::max<std::int64_t>(1, std::min(num, rows));
   const std::int64_t of_one = (rows + active - 1) / active;
+  if (!shape.has_fp8(settings)) return common_rows_scratch(shape, settings, of_one);
+  const std::int64_t element = core::size_bytes(settings.compute);
   const std::int64_t input = element * shape.num_inputs, output = element * shape.num_outputs;
   Fp8Scratch scratch;
   if (shape.is_trained && settings.fp8->weight_gradients)

@@ -61,7 +61,7 @@ struct Fp8Scratch {
   std::int64_t backward = 0;
   std::int64_t weight_gradient = 0;
 };
-/// Zeros if its products have none.
+/// Of other products: copies of one expert's rows.
 Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
                           std::int64_t rows, std::int64_t num);
 

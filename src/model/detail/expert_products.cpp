@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/adapter_math.hpp"
+#include "model/detail/common_rows.hpp"
 #include "model/detail/fp8_grouped_products.hpp"
 #include "model/detail/grouped_products.hpp"
 #include "model/detail/unpack.hpp"
@@ -11,17 +12,29 @@
 namespace finetune::model {
 namespace {
 
-/// Calls f(index of the expert, its rows of a, its rows of b) for each that has any.
+/// Calls f(index of the expert, its first row, its rows) for each that has any, in their order.
 template <typename F>
-void for_each_expert(const RowCounts& rows, const at::Tensor& a, const at::Tensor& b, const F& f) {
+void for_each_expert(const RowCounts& rows, const F& f) {
   const std::vector<std::int64_t>& counts = rows.on_host();
   std::int64_t first = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::int64_t count = counts[i];
-    if (count > 0)
-      f(static_cast<std::int64_t>(i), a.narrow(0, first, count), b.narrow(0, first, count));
-    first += count;
+    if (counts[i] > 0) f(static_cast<std::int64_t>(i), first, counts[i]);
+    first += counts[i];
   }
+}
+
+/// Calls f(index of the expert, its rows of a, its rows of b) for each that has any.
+template <typename F>
+void for_each_expert(const RowCounts& rows, const at::Tensor& a, const at::Tensor& b, const F& f) {
+  for_each_expert(rows, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    f(i, a.narrow(0, first, count), b.narrow(0, first, count));
+  });
+}
+
+/// Products in 8 bits have scales of what they multiply, and no kernel of their own for each shape.
+std::int64_t common_row_count(std::int64_t count, const at::Tensor& rows,
+                              const std::optional<Fp8Recipe>& fp8, Path path) {
+  return fp8 ? count : common_row_count(count, rows, path);
 }
 
 /// Of all experts of a layer, each of which can be unpacked by itself.
@@ -118,8 +131,12 @@ at::Tensor ExpertProducts::product_alone(const at::Tensor& x, Projection project
     return grouped_product(x, all.dense.transpose(1, 2), counts_.ends());
   }
   at::Tensor y = at::empty({x.size(0), num_outputs}, x.options());
-  for_each_expert(counts_, y, x, [&](std::int64_t i, at::Tensor of_y, const at::Tensor& of_x) {
-    matmul_out(of_y, of_x, matrix(all, projection, i), path_);
+  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    const Weight weight = matrix(all, projection, i);
+    const std::int64_t common = common_row_count(count, x, weight.fp8, path_);
+    product_of_common_rows(
+        y, x, first, count, common,
+        [&](at::Tensor& of_y, const at::Tensor& of_x) { matmul_out(of_y, of_x, weight, path_); });
   });
   return y;
 }
@@ -140,8 +157,13 @@ at::Tensor ExpertProducts::backward_alone(const at::Tensor& dy, Projection proje
     return grouped_product(dy, all.dense, counts_.ends());
   }
   at::Tensor dx = at::empty({dy.size(0), num_inputs}, dy.options());
-  for_each_expert(counts_, dx, dy, [&](std::int64_t i, at::Tensor of_dx, const at::Tensor& of_dy) {
-    matmul_backward_out(of_dx, of_dy, matrix(all, projection, i), path_);
+  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    const Weight weight = matrix(all, projection, i);
+    const std::int64_t common = common_row_count(count, dy, weight.fp8, path_);
+    product_of_common_rows(dx, dy, first, count, common,
+                           [&](at::Tensor& of_dx, const at::Tensor& of_dy) {
+                             matmul_backward_out(of_dx, of_dy, weight, path_);
+                           });
   });
   return dx;
 }
@@ -188,11 +210,13 @@ void ExpertProducts::add_matrix_gradients(const at::Tensor& dy, const at::Tensor
   if (dy.size(0) == 0 || weights_.trained(series(projection).first).empty()) return;
   if (groups_gradients(dy, x, projection)) return add_grouped(dy, x, projection);
   if (is_fused()) return add_fused(dy, x, projection);
-  for_each_expert(
-      counts_, dy, x, [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
-        const RowRange rows = series(projection).at(i);
-        add_product(weights_.gradient(rows), of_dy, of_x, path_, weights_.matrix(rows).fp8);
-      });
+  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    const RowRange rows = series(projection).at(i);
+    const std::optional<Fp8Recipe> fp8 = weights_.matrix(rows).fp8;
+    const auto [of_dy, of_x] =
+        common_rows(dy, x, first, count, common_row_count(count, x, fp8, path_));
+    add_product(weights_.gradient(rows), of_dy, of_x, path_, fp8);
+  });
 }
 
 /// The kernel writes nowhere but into fresh memory.
@@ -218,12 +242,12 @@ void ExpertProducts::add_fused(const at::Tensor& dy, const at::Tensor& x,
   at::Tensor all = slot.tensor;
   // Experts that no token chose are written by nobody.
   if (!slot.accumulate) all.zero_();
-  for_each_expert(counts_, dy, x,
-                  [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
-                    at::Tensor target = all.select(0, i);
-                    is_by_inputs() ? product_add(target, of_x.t(), of_dy, path_)
-                                   : product_add(target, of_dy.t(), of_x, path_);
-                  });
+  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    const auto [of_dy, of_x] = common_rows(dy, x, first, count, common_row_count(count, x, path_));
+    at::Tensor target = all.select(0, i);
+    is_by_inputs() ? product_add(target, of_x.t(), of_dy, path_)
+                   : product_add(target, of_dy.t(), of_x, path_);
+  });
 }
 
 }  // namespace finetune::model

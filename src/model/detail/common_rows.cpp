@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/detail/common_rows.hpp"
+
+#include "model/products.hpp"
+
+namespace finetune::model {
+namespace {
+
+/// Rows [first, first + count), and zeros behind them, in fresh memory.
+at::Tensor with_zeros(const at::Tensor& rows, std::int64_t first, std::int64_t count,
+                      std::int64_t common) {
+  at::Tensor more = at::empty({common, rows.size(1)}, rows.options());
+  more.narrow(0, 0, count).copy_(rows.narrow(0, first, count));
+  more.narrow(0, count, common - count).zero_();
+  return more;
+}
+
+}  // namespace
+
+std::int64_t common_row_count(std::int64_t count, const at::Tensor& rows, Path path) {
+  const bool is_narrow = rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kHalf;
+  if (!rows.is_cpu() || !is_narrow || is_widened(rows, path) || expects_few_rows()) return count;
+  return common_row_count(count);
+}
+
+void product_of_common_rows(const at::Tensor& out, const at::Tensor& in, std::int64_t first,
+                            std::int64_t count, std::int64_t common,
+                            const std::function<void(at::Tensor&, const at::Tensor&)>& product) {
+  if (first + common <= in.size(0)) {
+    at::Tensor of_out = out.narrow(0, first, common);
+    product(of_out, in.narrow(0, first, common));
+    return;
+  }
+  at::Tensor of_out = at::empty({common, out.size(1)}, out.options());
+  product(of_out, with_zeros(in, first, count, common));
+  out.narrow(0, first, count).copy_(of_out.narrow(0, 0, count));
+}
+
+CommonRows common_rows(const at::Tensor& a, const at::Tensor& b, std::int64_t first,
+                       std::int64_t count, std::int64_t common) {
+  if (common == count) return {a.narrow(0, first, count), b.narrow(0, first, count)};
+  const bool is_end = first + common > a.size(0);
+  const bool copies_a = is_end || a.size(1) <= b.size(1), copies_b = is_end || !copies_a;
+  const auto rows = [&](const at::Tensor& of, bool copies) {
+    return copies ? with_zeros(of, first, count, common) : of.narrow(0, first, common);
+  };
+  return {rows(a, copies_a), rows(b, copies_b)};
+}
+
+}  // namespace finetune::model
