@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "restart/adapter_job.hpp"
+#include "restart/job.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace finetune::tests::tokens_test {
@@ -95,6 +96,23 @@ TEST_F(NewTokens, GrowEmbeddingHeadAndConfigAndBeginWithNamedOnes) {
       for (std::size_t k = 0; k < columns; ++k)
         EXPECT_EQ(row_of(after, i)[k], static_cast<float>((double{a[k]} + b[k]) / 2));
   }
+}
+
+TEST_F(NewTokens, HaveInputsOfLayersToo) {
+  const char* of_layers = "model.embed_tokens_per_layer.weight";
+  std::string tokens = "model.add_tokens=[\"<0>\"";
+  for (int i = 1; i < 60; ++i)
+    tokens += ", \"<" + std::to_string(i) + ">\"";
+  const Job job = family_job("gemma4_e2b", "tokens.layers",
+                             {"precision.mode=32-true", "train.max_steps=1", tokens + "]"});
+  must(job.run(2));
+  must(command(job, {"export", "output", "out"}));
+  const fs::path out = job.folder() / "out";
+  EXPECT_EQ(core::read_json(out / "config.json", 1 << 20).at("vocab_size_per_layer_input"),
+            first_new + 60);
+  const auto before = weights::ModelFiles::open(job.model()).entry(of_layers).shape;
+  const auto after = weights::ModelFiles::open(out).entry(of_layers).shape;
+  EXPECT_EQ(after, (std::vector<std::int64_t>{first_new + 60, before[1]}));
 }
 
 TEST_F(NewTokens, TrainToTheSameBitsOnAnyRanksAndOverRestarts) {

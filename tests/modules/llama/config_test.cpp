@@ -54,8 +54,9 @@ TEST(LlamaConfig, RefusesWhatItWouldComputeWrongly) {
       << refusal(config);
   config = small_config();
   config["rope_scaling"] = {{"rope_type", "spiral"}, {"factor", 2.0}};
-  EXPECT_NE(refusal(config).find("known: default, linear, dynamic, llama3, yarn, longrope, proportional"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal(config).find("known: default, linear, dynamic, llama3, yarn, longrope, proportional"),
+      std::string::npos)
       << refusal(config);
   config = small_config();
   config["hidden_size"] = -8;
