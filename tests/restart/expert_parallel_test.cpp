@@ -74,11 +74,11 @@ TEST_P(SharedExperts, TrainAsOnOneRank) {
       {"copies", 4, {"parallel.ep=2", "parallel.dp_shard=2"}},
       {"parts", 3, with(shard, {"parallel.ep=3", "parallel.bucket=LAYER"})},
       {"whole", 2, {"parallel.ep=2", "parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=NONE"}},
+      {"tensor", 2, {"parallel.tp=2"}},
   };
   const std::map<std::string, Words> some = {
-      {"gpt_oss", {"two", "shards", "parts"}},
-      {"glm4_moe", {"four", "copies", "whole"}},
-      {"deepseek_v2", {"shards", "parts", "whole"}},
+      {"gpt_oss", {"two", "shards", "parts"}},       {"glm4_moe", {"four", "copies", "whole"}},
+      {"deepseek_v2", {"shards", "parts", "whole"}}, {"gemma4_a4b", {"four", "tensor"}},
       {"minimax_m2", {"two", "four", "copies"}},
   };
   const auto chosen = some.find(GetParam());
@@ -120,7 +120,7 @@ TEST_P(SharedExperts, KeepQuantisedMoments) {
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedExperts,
                          testing::Values("qwen3_moe", "llama4", "gpt_oss", "glm4_moe",
-                                         "deepseek_v2", "minimax_m2"));
+                                         "deepseek_v2", "gemma4_a4b", "minimax_m2"));
 
 /// Matrices of experts in 8 bits are the same on any ranks: those of a frozen base have the hash
 /// that a checkpoint says, and trained ones are made of the masters that it has.
