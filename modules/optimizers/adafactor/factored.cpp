@@ -40,20 +40,23 @@ std::vector<Factored> factored_of(const model::ParameterTable& table,
     }
     const std::int64_t width = row.shape.back(), height = row.shape[row.shape.size() - 2];
     require_exact_sums(row, height, width);
+    const bool is_trained = !row.trained_rows || row.trained_rows->num > 0;
     for (std::int64_t first = 0; first < row.count(); first += height * width) {
+      // Its factors, means of nothing, are kept as they begin: checkpoints have some of every row.
+      num_rows += height;
+      num_columns += width;
+      if (!is_trained) continue;
       all.push_back({.row = i_row,
                      .first = first,
                      .height = height,
                      .width = width,
                      .num_rows = height,
-                     .row_factors = num_rows,
-                     .column_factors = num_columns});
+                     .row_factors = num_rows - height,
+                     .column_factors = num_columns - width});
       if (row.trained_rows && row.shape.size() == 2) {
         all.back().first_row = row.trained_rows->first;
         all.back().num_rows = row.trained_rows->num;
       }
-      num_rows += height;
-      num_columns += width;
     }
   }
   return all;

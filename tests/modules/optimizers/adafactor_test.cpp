@@ -106,6 +106,28 @@ TEST(Adafactor, LeavesRowsThatAreNotTrainedAlone) {
   }
 }
 
+/// As the start of an adapter, which lies beside the weights that are trained.
+TEST(Adafactor, KeepsNoMeansOfWhatIsNotTrainedAtAll) {
+  OddShards odd(
+      tests::world(), at::kFloat,
+      table_of({{.name = "start", .shape = {4, 5}, .unit = 0, .trained_rows = model::RowSpan{}},
+                {.name = "trained", .shape = {3, 5}, .unit = 0}}));
+  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  odd.for_each_gradient(
+      [](int row, std::int64_t i, float& value) { value = row == 0 ? 0 : gradient_of(row, i, 1); });
+  optimizer->step(odd.shards, 0, 0.01, 1);
+  for (const auto& [i_state, not_trained] : {std::pair(0, 4), {1, 5}}) {
+    const at::Tensor factors = optimizer->state(0, static_cast<std::size_t>(i_state));
+    const at::Tensor is_zero = factors.eq(0);
+    EXPECT_TRUE(is_zero.narrow(0, 0, not_trained).all().item<bool>()) << factors;
+    EXPECT_FALSE(is_zero.narrow(0, not_trained, factors.numel() - not_trained).any().item<bool>());
+    EXPECT_TRUE(at::isfinite(factors).all().item<bool>()) << factors;
+  }
+  odd.for_each([](int row, std::int64_t i, float value) {
+    EXPECT_EQ(value == tests::element_of(row, i), row == 0) << row << ", " << i;
+  });
+}
+
 TEST(Adafactor, RoundsAtRandomToTheSameBits) {
   const auto rounded = [](const comm::Communicator& ranks) {
     shard::Options options = OddShards::options(at::kBFloat16);
