@@ -17,16 +17,16 @@ inline constexpr std::int64_t num_factor_bins = 4;
 /// Squares in one sum, so that no integer overflows.
 inline constexpr std::int64_t most_factor_terms = (std::int64_t{1} << 19) - 1;
 
-/// Elements [first, first + N) of a matrix with rows of `width`, whatever N is; what is no matrix
-/// is one of width 1.
+/// Elements [first, first + N) of matrices of one size that follow each other, whatever N is; what
+/// is no matrix is one of width 1.
 struct MatrixRun {
   std::int64_t first = 0;
-  std::int64_t width = 1;
+  std::int64_t height = 1, width = 1;  ///< of each
 };
 
-/// Adds the squares of scale * gradient (fp32 [N]) to the sums of their rows, int64 [height, bins],
-/// and of their columns, int64 [width, bins] or undefined. Each square is rounded to a multiple of
-/// 2^-100 on its own; elements of 2^38 and more count as a little less than that.
+/// Adds the squares of scale * gradient (fp32 [N]) to the sums of all matrices' rows, int64
+/// [rows, bins], and of their columns, int64 [columns, bins] or undefined. Each square is rounded
+/// to a multiple of 2^-100 on its own; elements of 2^38 and more count as a little less than that.
 void add_factor_squares_(at::Tensor& of_rows, at::Tensor& of_columns, const at::Tensor& gradient,
                          double scale, const MatrixRun& run);
 
@@ -35,9 +35,11 @@ void add_factor_squares_(at::Tensor& of_rows, at::Tensor& of_columns, const at::
 void move_factor_(at::Tensor& factor, const at::Tensor& sums, std::int64_t count, double decay,
                   double epsilon);
 
-/// What rows are multiplied by: 1 / sqrt(factor / mean of the factors), fp32 [K] -> [K]. The mean
-/// is of factors [first, first + count), the same on any number of threads.
-at::Tensor row_weights(const at::Tensor& factor, std::int64_t first, std::int64_t count);
+/// What rows are multiplied by: 1 / sqrt(factor / mean of the factors), fp32 [K] -> [K], of K /
+/// height matrices. The mean is of each one's factors [first, first + count), the same on any
+/// number of threads.
+at::Tensor row_weights(const at::Tensor& factor, std::int64_t height, std::int64_t first,
+                       std::int64_t count);
 
 /// scale * gradient * by_row[i] * by_column[j], fp32 [N]; by_column is undefined where of_columns
 /// is.
@@ -55,9 +57,10 @@ struct AdafactorNumbers {
   std::int64_t index = 0;                    ///< of the first element, over the whole model
 };
 
-/// weight = (1 - lr weight_decay) weight - lr * direction / divisor, in place; divisor fp32 [].
-/// Each operation is rounded as written: any cut into calls gives identical bits.
-void adafactor_step_(at::Tensor& weight, const at::Tensor& direction, const at::Tensor& divisor,
+/// weight = (1 - lr weight_decay) weight - lr * direction / divisor, in place, all [N]; divisors
+/// fp32 [M] of M matrices, N / M elements each. Each operation is rounded as written: any cut into
+/// calls gives identical bits.
+void adafactor_step_(at::Tensor& weight, const at::Tensor& direction, const at::Tensor& divisors,
                      const AdafactorNumbers& numbers);
 
 }  // namespace finetune::kernels::composed

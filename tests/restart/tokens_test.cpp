@@ -206,6 +206,13 @@ TEST_F(NewTokens, ThatCannotBeAreOneError) {
   expect({"model.add_tokens=[\"<a>\"]", "model.new_tokens_from=[\"no such\"]"}, 65,
          "has no token \"no such\"");
   expect({"model.new_tokens_from=[\"a\"]"}, 78, "but no new tokens are");
+  expect({"model.add_tokens=[\"\"]"}, 78, "model.add_tokens names \"\"");
+  expect({"model.add_tokens=[\"<a>\", \"\"]"}, 78, "model.add_tokens has an empty token");
+  expect({"model.add_tokens=[\"<a>\"]", "adapter.name=lora",
+          "adapter.target_modules=[embed_tokens,q_proj]"},
+         78,
+         "adapter.target_modules adapts model.embed_tokens, and model.train_new_tokens trains rows "
+         "of it");
   expect({"model.add_tokens=[\"<a>\"]", "adapter.name=lora", "adapter.path=x"}, 78,
          "model.add_tokens with adapter.path");
   fs::rename(job.model() / "tokenizer.json", job.model() / "other.json");

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/composed.hpp"
 #include "kernels/composed_adafactor.hpp"
+#include "kernels/composed_exact_squares.hpp"
 #include "kernels/exact_squares.hpp"
 #include "optim/elements.hpp"
 #include "optim/optimizer.hpp"
@@ -64,19 +64,21 @@ class Adafactor : public optim::Optimizer {
       factored_[unit] = factored_of(table, shards.map().unit(unit));
       std::vector<double> counts;
       for (const Factored& one : factored_[unit])
-        counts.push_back(static_cast<double>(one.num_trained()));
+        counts.insert(counts.end(), static_cast<std::size_t>(one.num_matrices),
+                      static_cast<double>(one.num_trained()));
       num_trained_[unit] = at::tensor(counts, at::kDouble).to(shards.master(unit).device());
     }
   }
 
  private:
-  /// A piece of what this rank has of a matrix, small enough for temporaries.
+  /// A piece of what this rank has of a matrix, or some whole ones, small enough for temporaries.
   struct Part {
-    std::size_t i = 0;  ///< the matrix, in factored_
+    std::size_t i = 0;                                ///< of the matrices, in factored_
+    std::int64_t first_matrix = 0, num_matrices = 1;  ///< among those of the unit
     composed::MatrixRun run;
     Piece piece;
   };
-  /// What elements of a matrix are multiplied by.
+  /// What elements of a parameter's matrices are multiplied by.
   struct Weights {
     at::Tensor by_row, by_column;
   };
@@ -92,11 +94,12 @@ class Adafactor : public optim::Optimizer {
   }
 
   void update(shard::ModelShards& shards, int unit, const std::vector<Run>& runs, const Step& step);
+  static Part part_at(const Factored& one, std::int64_t first, std::int64_t left);
   std::vector<Part> parts_of(const std::vector<Piece>& pieces, int unit) const;
   std::vector<Weights> move_factors(shard::ModelShards& shards, int unit,
                                     const std::vector<Part>& parts, const Step& step);
-  at::Tensor divisors(shard::ModelShards& shards, int unit, const std::vector<Part>& parts,
-                      const std::vector<Weights>& weights, const Step& step) const;
+  at::Tensor divisors_of(shard::ModelShards& shards, int unit, const std::vector<Part>& parts,
+                         const std::vector<Weights>& weights, const Step& step) const;
 
   at::Tensor direction_of(const Part& part, const Weights& by, const Step& step) const {
     return composed::adafactor_direction(
@@ -106,7 +109,7 @@ class Adafactor : public optim::Optimizer {
 
   double clip_threshold_, decay_rate_;
   std::map<int, std::vector<Factored>> factored_;  ///< by unit
-  std::map<int, at::Tensor> num_trained_;          ///< elements of each of them, fp64
+  std::map<int, at::Tensor> num_trained_;          ///< elements of each matrix, fp64
 };
 
 /// Adds up int64 `sums` over the ranks that share a unit, whose states may be offloaded.
@@ -119,6 +122,20 @@ at::Tensor sum_over_ranks(const shard::ModelShards& shards, int unit, const at::
   return own.to(sums.device());
 }
 
+/// What of `left` elements from `first` on is updated at once: of its piece only the count is set.
+Adafactor::Part Adafactor::part_at(const Factored& one, std::int64_t first, std::int64_t left) {
+  const std::int64_t within = first % one.size(), most = std::min(optim::composed_elements, left);
+  Part part;
+  part.run = {first, one.height, one.width};
+  part.first_matrix = one.first_matrix + first / one.size();
+  part.piece.count = std::min(most, one.size() - within);
+  if (within == 0 && most > one.size()) {
+    part.num_matrices = most / one.size();
+    part.piece.count = part.num_matrices * one.size();
+  }
+  return part;
+}
+
 std::vector<Adafactor::Part> Adafactor::parts_of(const std::vector<Piece>& pieces, int unit) const {
   const std::vector<Factored>& all = factored_.at(unit);
   std::vector<Part> parts;
@@ -126,16 +143,17 @@ std::vector<Adafactor::Part> Adafactor::parts_of(const std::vector<Piece>& piece
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Factored& one = all[i];
       if (one.row != piece.row) continue;
-      const std::int64_t end =
-          std::min(one.first + one.height * one.width, piece.tensor_offset + piece.count);
-      std::int64_t first = std::max(one.first, piece.tensor_offset);
-      for (; first < end; first += optim::composed_elements) {
-        Part& part = parts.emplace_back(Part{i, {first - one.first, one.width}, piece});
-        const std::int64_t before = first - piece.tensor_offset;
+      const std::int64_t end = piece.tensor_offset + piece.count;
+      for (std::int64_t first = piece.tensor_offset; first < end;) {
+        Part& part = parts.emplace_back(part_at(one, first, end - first));
+        part.i = i;
+        const std::int64_t before = first - piece.tensor_offset, count = part.piece.count;
+        part.piece = piece;
         part.piece.offset += before;
         part.piece.index += before;
         part.piece.tensor_offset = first;
-        part.piece.count = std::min(optim::composed_elements, end - first);
+        part.piece.count = count;
+        first += count;
       }
     }
   }
@@ -152,10 +170,12 @@ std::vector<Adafactor::Weights> Adafactor::move_factors(shard::ModelShards& shar
                               rows.options().dtype(at::kLong));
   const auto sums_of_rows = [&](const Factored& one) {
     const std::int64_t first = (one.is_matrix ? 0 : num_rows + num_columns) + one.row_factors;
-    return sums.narrow(0, first, one.height);
+    return sums.narrow(0, first, one.num_matrices * one.height);
   };
   const auto sums_of_columns = [&](const Factored& one) {
-    return one.is_matrix ? sums.narrow(0, num_rows + one.column_factors, one.width) : at::Tensor();
+    return one.is_matrix
+               ? sums.narrow(0, num_rows + one.column_factors, one.num_matrices * one.width)
+               : at::Tensor();
   };
   for (const Part& part : parts) {
     const Factored& one = all[part.i];
@@ -169,29 +189,31 @@ std::vector<Adafactor::Weights> Adafactor::move_factors(shard::ModelShards& shar
   const double decay = 1 - std::pow(static_cast<double>(step.number + 1), decay_rate_);
   std::vector<Weights> weights;
   for (const Factored& one : all) {
-    at::Tensor own = (one.is_matrix ? rows : others).narrow(0, one.row_factors, one.height);
+    at::Tensor own =
+        (one.is_matrix ? rows : others).narrow(0, one.row_factors, one.num_matrices * one.height);
     composed::move_factor_(own, sums_of_rows(one), one.width, decay, epsilon);
     if (!one.is_matrix) {
       weights.push_back({own.rsqrt(), {}});
       continue;
     }
-    at::Tensor of_columns = columns.narrow(0, one.column_factors, one.width);
+    at::Tensor of_columns = columns.narrow(0, one.column_factors, one.num_matrices * one.width);
     composed::move_factor_(of_columns, sums_of_columns(one), one.num_rows, decay, epsilon);
     weights.push_back(
-        {composed::row_weights(own, one.first_row, one.num_rows), of_columns.rsqrt()});
+        {composed::row_weights(own, one.height, one.first_row, one.num_rows), of_columns.rsqrt()});
   }
   return weights;
 }
 
 /// fp32 [matrices of the unit].
-at::Tensor Adafactor::divisors(shard::ModelShards& shards, int unit, const std::vector<Part>& parts,
-                               const std::vector<Weights>& weights, const Step& step) const {
-  const auto num_matrices = std::ssize(factored_.at(unit));
-  at::Tensor squares = at::zeros({num_matrices, kernels::SquareBins::num_values},
+at::Tensor Adafactor::divisors_of(shard::ModelShards& shards, int unit,
+                                  const std::vector<Part>& parts,
+                                  const std::vector<Weights>& weights, const Step& step) const {
+  at::Tensor squares = at::zeros({num_trained_.at(unit).numel(), kernels::SquareBins::num_values},
                                  step.gradient.options().dtype(at::kLong));
   for (const Part& part : parts) {
-    at::Tensor own = squares.select(0, static_cast<std::int64_t>(part.i));
-    composed::add_exact_squares_(own, direction_of(part, weights[part.i], step));
+    at::Tensor own = squares.narrow(0, part.first_matrix, part.num_matrices);
+    composed::add_exact_squares_of_rows_(
+        own, direction_of(part, weights[part.i], step).view({part.num_matrices, -1}));
   }
   return composed::clip_divisors(sum_over_ranks(shards, unit, squares), num_trained_.at(unit),
                                  clip_threshold_);
@@ -201,12 +223,12 @@ void Adafactor::update(shard::ModelShards& shards, int unit, const std::vector<R
                        const Step& step) {
   const std::vector<Part> parts = parts_of(pieces_of(shards, unit, runs), unit);
   const std::vector<Weights> weights = move_factors(shards, unit, parts, step);
-  const at::Tensor divisor = divisors(shards, unit, parts, weights, step);
+  const at::Tensor divisors = divisors_of(shards, unit, parts, weights, step);
   for (const Part& part : parts) {
     at::Tensor weight = shards.master(unit).narrow(0, part.piece.offset, part.piece.count);
     const bool is_narrow = weight.scalar_type() != at::kFloat;
     composed::adafactor_step_(weight, direction_of(part, weights[part.i], step),
-                              divisor[static_cast<std::int64_t>(part.i)],
+                              divisors.narrow(0, part.first_matrix, part.num_matrices),
                               {.lr = step.lr * part.piece.lr_ratio,
                                .weight_decay = part.piece.weight_decay,
                                .rounding = is_narrow ? rounding(step) : std::nullopt,

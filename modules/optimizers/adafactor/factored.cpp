@@ -26,35 +26,33 @@ void require_exact_sums(const model::Parameter& row, std::int64_t height, std::i
 std::vector<Factored> factored_of(const model::ParameterTable& table,
                                   const plan::UnitLayout& unit) {
   std::vector<Factored> all;
-  std::int64_t num_rows = 0, num_columns = 0, num_others = 0;
+  std::int64_t num_rows = 0, num_columns = 0, num_others = 0, num_matrices = 0;
   for (const int i_row : unit.rows) {
     const model::Parameter& row = table.row(i_row);
+    Factored own{.row = i_row, .first_matrix = num_matrices};
     if (row.shape.size() < 2) {
-      all.push_back({.row = i_row,
-                     .height = row.count(),
-                     .num_rows = row.count(),
-                     .is_matrix = false,
-                     .row_factors = num_others});
+      own.height = own.num_rows = row.count();
+      own.is_matrix = false;
+      own.row_factors = num_others;
       num_others += row.count();
-      continue;
+    } else {
+      own.width = row.shape.back();
+      own.height = own.num_rows = row.shape[row.shape.size() - 2];
+      require_exact_sums(row, own.height, own.width);
+      own.num_matrices = row.count() / own.size();
+      own.row_factors = num_rows;
+      own.column_factors = num_columns;
+      num_rows += own.num_matrices * own.height;
+      num_columns += own.num_matrices * own.width;
     }
-    const std::int64_t width = row.shape.back(), height = row.shape[row.shape.size() - 2];
-    require_exact_sums(row, height, width);
-    for (std::int64_t first = 0; first < row.count(); first += height * width) {
-      all.push_back({.row = i_row,
-                     .first = first,
-                     .height = height,
-                     .width = width,
-                     .num_rows = height,
-                     .row_factors = num_rows,
-                     .column_factors = num_columns});
-      if (row.trained_rows && row.shape.size() == 2) {
-        all.back().first_row = row.trained_rows->first;
-        all.back().num_rows = row.trained_rows->num;
-      }
-      num_rows += height;
-      num_columns += width;
+    if (own.is_matrix && row.trained_rows && row.shape.size() == 2) {
+      own.first_row = row.trained_rows->first;
+      own.num_rows = row.trained_rows->num;
     }
+    // Factors of nothing are kept as they begin: a checkpoint has some of every row.
+    if (own.num_rows == 0) continue;
+    num_matrices += own.num_matrices;
+    all.push_back(own);
   }
   return all;
 }

@@ -10,17 +10,21 @@
 
 namespace finetune::optimizers::adafactor {
 
-/// A matrix, of experts one of each expert; or, with a width of 1, a parameter that is no matrix.
+/// A parameter's matrices, of experts one of each expert; or, with a width of 1, a parameter that
+/// is no matrix. They have one size, so that a step updates them together: a convolution of few
+/// elements a channel would take longer than the model if each had operations of its own.
 struct Factored {
-  int row = 0;             ///< of the table
-  std::int64_t first = 0;  ///< element within the parameter
+  int row = 0;  ///< of the table
+  std::int64_t num_matrices = 1;
+  std::int64_t first_matrix = 0;  ///< among those of the unit
   std::int64_t height = 0, width = 1;
-  std::int64_t first_row = 0, num_rows = 0;  ///< those that are trained
+  std::int64_t first_row = 0, num_rows = 0;  ///< of each matrix: those that are trained
   bool is_matrix = true;
   /// Of its first factor among those of the unit: of rows, or of elements of what is no matrix.
   std::int64_t row_factors = 0;
   std::int64_t column_factors = 0;
 
+  std::int64_t size() const { return height * width; }
   std::int64_t num_trained() const { return num_rows * width; }
 };
 

@@ -128,7 +128,7 @@ class Verifier {
       kind->norm += tensors[i].sum_of_squares;
       const auto tensor = static_cast<std::int64_t>(i);
       outliers(found, tensor, tensors[i].not_finite, "not finite",
-               "no run continues from such values");
+               "training does not recover from such values");
       outliers(found, tensor, tensors[i].negative, "negative", "a run never has such values");
     }
     for (KindSummary& each : report_.kinds)

@@ -23,6 +23,13 @@ bool contains(const std::vector<std::string>& choices, const std::string& text) 
   return std::find(choices.begin(), choices.end(), text) != choices.end();
 }
 
+/// Whether several could be named: an array, or [a,b] on the command line.
+bool is_list(const Value& value) {
+  const bool is_argument = !value.place.argument.empty();
+  return value.kind == ValueKind::array ||
+         (is_argument && value.text.starts_with('[') && value.text.ends_with(']'));
+}
+
 /// `[a, b/c]` of the command line, where words need no quotes: TOML it is not.
 std::vector<Value> words_of(const Value& value) {
   std::vector<Value> words;
@@ -54,8 +61,7 @@ std::optional<std::vector<Value>> Table::text_elements(const Row& row, const Val
     }
     return elements;
   }
-  if (is_argument && value.text.starts_with('[') && value.text.ends_with(']'))
-    return words_of(value);
+  if (is_list(value)) return words_of(value);
   if (value.kind != ValueKind::text && !is_argument) {
     wrong_type(row, value);
     return std::nullopt;
@@ -99,10 +105,16 @@ void Table::texts(const Key& key, std::vector<std::string>& values,
       fits = false;
     }
     if (fits) {
-      const bool is_none = elements->size() == 1 && elements->front().kind == ValueKind::text &&
-                           elements->front().text.empty();
+      const bool is_empty = elements->size() == 1 && elements->front().kind == ValueKind::text &&
+                            elements->front().text.empty();
+      // What is written as a list is meant to name something.
+      if (is_empty && is_list(*found)) {
+        problem(row.key, fmt::format("{}.{} names \"\"", row.table, row.key),
+                "an empty text stands for nothing", "Leave it out: [] names none.");
+        fits = false;
+      }
       for (const Value& element : *elements) {
-        if (is_none) break;
+        if (is_empty) break;
         fits = is_fit(row, element, choices) && fits;
         texts.push_back(element.text);
       }

@@ -159,6 +159,21 @@ void settle_moments(Draft& draft) {
     if (!draft.is_given(key)) draft.drop(key);
 }
 
+/// Rates of their own within an optimizer that has one for all: its moments in 8 bits are the
+/// lesser loss.
+void settle_one_rate(Draft& draft) {
+  const bool has_one_rate =
+      draft.value("optimizer.name") == R"("adamw8bit")" && !draft.is_given("optimizer.name");
+  for (const char* key : {"adapter.loraplus_lr_ratio", "adapter.loraplus_embedding_lr_ratio",
+                          "optimizer.lr_pattern"}) {
+    if (!has_one_rate || !draft.has(key)) continue;
+    draft.drop("optimizer.name");
+    draft.set("optimizer.name", R"("adamw")",
+              fmt::format("adamw8bit has one learning rate for all, without {}", key));
+    return;
+  }
+}
+
 void settle_profile(Draft& draft) {
   if (!draft.is_on("profile")) return;
   const auto take = [&](const char* fact, const char* key) {
@@ -192,6 +207,7 @@ void settle(const Source& source, Draft& draft) {
                 fmt::format("the default of {}", source.title));
   }
   settle_moments(draft);
+  settle_one_rate(draft);
 }
 
 }  // namespace finetune::migrate

@@ -13,14 +13,28 @@
 namespace finetune::migrate {
 namespace {
 
+/// PiSSA by so many iterations, where adapter.init takes them.
+std::string start_after(std::int64_t number, const std::string& shown, Draft& draft) {
+  constexpr std::int64_t most = 1000;
+  if (number >= 1 && number <= most) return fmt::format("pissa_niter_{}", number);
+  draft.note(Kind::differs, shown,
+             fmt::format("adapter.init takes from 1 to {} iterations; pissa needs none", most));
+  return "pissa";
+}
+
 /// The value of adapter.init; "" for what the usual start is, or is like.
 std::string start_named(Draft& draft, const Fact& fact) {
   const std::string text = fact.value.text;
   constexpr auto usual = std::to_array<std::string_view>({"true", "True", "default", ""});
   for (const std::string_view name : usual)
     if (text == name) return "";
-  if (text == "olora" || text == "pissa" || text.starts_with("pissa_niter_")) return text;
+  if (text == "olora" || text == "pissa") return text;
   const std::string shown = fmt::format("{} = {}", fact.name, fact.value.shown());
+  if (constexpr std::string_view with_number = "pissa_niter_"; text.starts_with(with_number)) {
+    const std::string number = text.substr(with_number.size());
+    if (const auto count = Node{.kind = Node::Kind::text, .text = number}.integer())
+      return start_after(*count, shown, draft);
+  }
   if (text == "gaussian" || text == "orthogonal") {
     draft.note(Kind::differs, shown, "A begins with numbers of a uniform distribution, B with 0");
     return "";
@@ -34,7 +48,8 @@ std::string start_named(Draft& draft, const Fact& fact) {
 std::string start_by_iterations(Draft& draft) {
   constexpr std::int64_t usual = 16, exactly = -1;
   const std::int64_t number = draft.integer("pissa_iterations").value_or(usual);
-  return number == exactly ? "pissa" : fmt::format("pissa_niter_{}", number);
+  if (number == exactly) return "pissa";
+  return start_after(number, fmt::format("pissa_iter = {}", number), draft);
 }
 
 /// Others give the rate itself.

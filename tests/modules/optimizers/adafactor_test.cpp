@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,6 +34,7 @@ model::ParameterTable table() {
                    {.name = "norm", .shape = {5}, .unit = 1, .decayed = false, .stage = 1},
                    {.name = "wide", .shape = {5, 11}, .unit = 1, .lr_ratio = 2, .stage = 1},
                    {.name = "experts", .shape = {3, 4, 5}, .unit = 1, .stage = 1},
+                   {.name = "convolution", .shape = {6, 1, 4}, .unit = 1, .stage = 1},
                    {.name = "head", .shape = {7, 5}, .unit = 2, .stage = 2}},
           .units = {"embedding", "block", "head"}};
 }
@@ -86,7 +88,7 @@ TEST(Adafactor, KeepsTheSameFactorsOnAllRanks) {
         [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 3); });
     (*its)->step(shards->shards, 0, 0.01, 1);
   }
-  const std::int64_t counts[3][3] = {{7, 5, 0}, {9 + 5 + 12, 5 + 11 + 15, 5}, {7, 5, 0}};
+  const std::int64_t counts[3][3] = {{7, 5, 0}, {9 + 5 + 12 + 6, 5 + 11 + 15 + 24, 5}, {7, 5, 0}};
   for (const int unit : odd.shards.trained_units()) {
     const auto kept = optimizer->kept(unit);
     ASSERT_EQ(kept.size(), 3u);
@@ -104,6 +106,28 @@ TEST(Adafactor, LeavesRowsThatAreNotTrainedAlone) {
     const bool is_trained = element.second >= 10 && element.second < 25;
     EXPECT_EQ(value != tests::element_of(0, element.second), is_trained) << element.second;
   }
+}
+
+/// As the start of an adapter, which lies beside the weights that are trained.
+TEST(Adafactor, KeepsNoMeansOfWhatIsNotTrainedAtAll) {
+  OddShards odd(
+      tests::world(), at::kFloat,
+      table_of({{.name = "start", .shape = {4, 5}, .unit = 0, .trained_rows = model::RowSpan{}},
+                {.name = "trained", .shape = {3, 5}, .unit = 0}}));
+  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  odd.for_each_gradient(
+      [](int row, std::int64_t i, float& value) { value = row == 0 ? 0 : gradient_of(row, i, 1); });
+  optimizer->step(odd.shards, 0, 0.01, 1);
+  for (const auto& [i_state, not_trained] : {std::pair(0, 4), {1, 5}}) {
+    const at::Tensor factors = optimizer->state(0, static_cast<std::size_t>(i_state));
+    const at::Tensor is_zero = factors.eq(0);
+    EXPECT_TRUE(is_zero.narrow(0, 0, not_trained).all().item<bool>()) << factors;
+    EXPECT_FALSE(is_zero.narrow(0, not_trained, factors.numel() - not_trained).any().item<bool>());
+    EXPECT_TRUE(at::isfinite(factors).all().item<bool>()) << factors;
+  }
+  odd.for_each([](int row, std::int64_t i, float value) {
+    EXPECT_EQ(value == tests::element_of(row, i), row == 0) << row << ", " << i;
+  });
 }
 
 TEST(Adafactor, RoundsAtRandomToTheSameBits) {
@@ -181,6 +205,26 @@ TEST(Adafactor, TakesExpertsAndTrainedRowsAsMatricesOfTheirOwn) {
       EXPECT_EQ(value, values[0].at(element)) << element.second;
     }
   }
+}
+
+/// Few operations for all channels: each of them takes longer to begin than to compute.
+TEST(Adafactor, UpdatesTheChannelsOfAConvolutionTogether) {
+  static std::int64_t num_operations = 0;
+  OddShards odd(comm::Communicator(), at::kFloat,
+                table_of({{.name = "convolution", .shape = {500, 1, 4}, .unit = 0}}));
+  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  odd.for_each_gradient(
+      [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 0); });
+  const auto count = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+    ++num_operations;
+    return nullptr;
+  };
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(count).scopes({at::RecordScope::FUNCTION}));
+  optimizer->step(odd.shards, 0, 0.01, 1);
+  at::removeCallback(handle);
+  EXPECT_GT(num_operations, 20);
+  EXPECT_LT(num_operations, 1000);
 }
 
 /// The first step moves a matrix by a root mean square of lr at most, whatever the gradient.

@@ -72,6 +72,14 @@ TEST(Mds, RefusesAFolderThatIsNotWhole) {
             "it again.");
 }
 
+TEST(Mds, RefusesAFolderWithoutItsFirstShard) {
+  const TemporaryFolder folder;
+  fs::copy(golden / "mds-zstd", folder.path(), fs::copy_options::recursive);
+  fs::remove(folder.path() / "shard.00000.mds.zstd");
+  const std::string refused = tests::refusal([&] { all_of(folder.path()); }, folder.path());
+  EXPECT_TRUE(refused.starts_with("65: index.json: shard 0 of 4 is not there (")) << refused;
+}
+
 TEST(Mds, RefusesAFolderWithoutItsIndex) {
   const TemporaryFolder folder;
   fs::copy(golden / "mds-zstd", folder.path() / "d", fs::copy_options::recursive);

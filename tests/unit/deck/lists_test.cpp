@@ -65,6 +65,13 @@ TEST(DeckLists, OverridesNeedNoQuotes) {
   EXPECT_EQ(lists("", {"data.path=x", "data.weights=[2,3]"}).weights, Numbers({2, 3}));
 }
 
+TEST(DeckLists, AListOfAnEmptyTextIsNoEmptyList) {
+  const std::string problem = "data.path names \"\" (an empty text stands for nothing)";
+  EXPECT_NE(refusal_of_lists("[data]\npath = [\"\"]\n").find(problem), std::string::npos);
+  EXPECT_NE(refusal_of_lists("[data]\npath = \"\"\n").find("data.path is empty"),
+            std::string::npos);
+}
+
 TEST(DeckLists, AnElementOfAnotherTypeIsPointedAt) {
   EXPECT_EQ(refusal_of_lists("[data]\npath = [\"x\", 7]\n"),
             "input.toml:2: data.path = 7 is an integer (a string or an array of strings is "

@@ -24,7 +24,7 @@ struct Sums {
 
   void add(const at::Tensor& values, std::int64_t first, std::int64_t count, double scale = 1) {
     composed::add_factor_squares_(rows, columns, values.narrow(0, first, count), scale,
-                                  MatrixRun{first, width});
+                                  MatrixRun{first, height, width});
   }
   bool operator==(const Sums& other) const {
     return rows.equal(other.rows) && columns.equal(other.columns);
@@ -42,6 +42,39 @@ TEST(AdafactorSums, AreTheSameHoweverTheMatrixIsCut) {
       cut.add(values, first, std::min(piece, height * width - first));
     EXPECT_TRUE(cut == whole) << piece;
   }
+}
+
+/// Small matrices that follow each other, as a convolution has them, give what each gives alone.
+TEST(AdafactorSums, OfManyMatricesAreThoseOfEach) {
+  constexpr std::int64_t num = 9, high = 3, wide = 5, size = high * wide;
+  const at::Tensor values = gradient().narrow(0, 0, num * size);
+  at::Tensor rows = at::zeros({num * high, num_factor_bins}, at::kLong);
+  at::Tensor columns = at::zeros({num * wide, num_factor_bins}, at::kLong);
+  for (std::int64_t i = 0; i < num; ++i) {
+    at::Tensor own = rows.narrow(0, i * high, high), across = columns.narrow(0, i * wide, wide);
+    composed::add_factor_squares_(own, across, values.narrow(0, i * size, size), 0.5,
+                                  {0, high, wide});
+  }
+  const at::Tensor by_row = at::rand({num * high}).add_(0.5);
+  const at::Tensor by_column = at::rand({num * wide}).add_(0.5);
+  const at::Tensor direction = by_row.view({num, high, 1}) * by_column.view({num, 1, wide}) *
+                               values.mul(0.5).view({num, high, wide});
+  for (const std::int64_t piece : {1, 4, 5, 7, 15, 31, 46, 135}) {
+    at::Tensor cut_rows = at::zeros_like(rows), cut_columns = at::zeros_like(columns);
+    for (std::int64_t first = 0; first < num * size; first += piece) {
+      const at::Tensor part = values.narrow(0, first, std::min(piece, num * size - first));
+      const MatrixRun run{first, high, wide};
+      composed::add_factor_squares_(cut_rows, cut_columns, part, 0.5, run);
+      EXPECT_TRUE(composed::adafactor_direction(part, by_row, by_column, 0.5, run)
+                      .equal(direction.view(-1).narrow(0, first, part.numel())));
+    }
+    EXPECT_TRUE(cut_rows.equal(rows)) << piece;
+    EXPECT_TRUE(cut_columns.equal(columns)) << piece;
+  }
+  const at::Tensor weights = composed::row_weights(by_row, high, 1, 2);
+  for (std::int64_t i = 0; i < num; ++i)
+    EXPECT_TRUE(weights.narrow(0, i * high, high)
+                    .equal(composed::row_weights(by_row.narrow(0, i * high, high), high, 1, 2)));
 }
 
 TEST(AdafactorSums, AreThoseOfSquares) {
@@ -72,14 +105,14 @@ TEST(AdafactorDirection, IsTheSameHoweverTheMatrixIsCut) {
   const at::Tensor values = gradient();
   const at::Tensor by_row = at::rand({height}).add_(0.5), by_column = at::rand({width}).add_(0.5);
   const at::Tensor whole =
-      composed::adafactor_direction(values, by_row, by_column, 0.5, {0, width});
+      composed::adafactor_direction(values, by_row, by_column, 0.5, {0, height, width});
   const at::Tensor expected =
       by_row.view({height, 1}) * by_column * values.mul(0.5).view({-1, width});
   EXPECT_TRUE(whole.view({height, width}).equal(expected));
   for (std::int64_t first = 0; first < height * width; first += 40) {
     const std::int64_t count = std::min<std::int64_t>(40, height * width - first);
     EXPECT_TRUE(composed::adafactor_direction(values.narrow(0, first, count), by_row, by_column,
-                                              0.5, {first, width})
+                                              0.5, {first, height, width})
                     .equal(whole.narrow(0, first, count)));
   }
 }

@@ -34,6 +34,28 @@ TEST(MigrateAdapter, TakesOverWhatMatricesBeginWith) {
   EXPECT_EQ(deck(llama_factory + "pissa_init: false\n").find("\ninit"), std::string::npos);
 }
 
+TEST(MigrateAdapter, WritesNoNumberOfIterationsThatADeckRefuses) {
+  for (const char* number : {"0", "-2", "1001"}) {
+    const std::string made = deck(llama_factory + "pissa_init: true\npissa_iter: " + number + "\n");
+    EXPECT_TRUE(has_line(made, "init = \"pissa\"")) << made;
+    EXPECT_NE(made.find(std::string("#   pissa_iter = ") + number + ": adapter.init takes from 1"),
+              std::string::npos)
+        << made;
+  }
+  EXPECT_TRUE(
+      has_line(deck(axolotl + "peft_init_lora_weights: pissa_niter_0\n"), "init = \"pissa\""));
+  EXPECT_NE(refusal(axolotl + "peft_init_lora_weights: pissa_niter_x\n").find("adapter.init=lora"),
+            std::string::npos);
+}
+
+TEST(MigrateAdapter, TakesAnOptimizerWithRatesOfPartsWhereTheseHaveOne) {
+  const std::string eight = "optimizer: adamw_bnb_8bit\n", ratio = "loraplus_lr_ratio: 16\n";
+  const std::string made = deck(axolotl + eight + ratio);
+  EXPECT_TRUE(has_line(made, "name = \"adamw\"")) << made;
+  EXPECT_NE(made.find("adamw8bit has one learning rate for all"), std::string::npos) << made;
+  EXPECT_TRUE(has_line(deck(axolotl + eight), "name = \"adamw8bit\""));
+}
+
 TEST(MigrateAdapter, StopsAtOtherStarts) {
   EXPECT_NE(refusal(axolotl + "peft_init_lora_weights: eva\n").find("adapter.init=lora"),
             std::string::npos);

@@ -81,10 +81,14 @@ TEST(Migrate, TakesNewTokensAndRatesOfAdapters) {
       deck(least + "adapter: lora\nlora_r: 8\ntokens: [\"<a>\", \"<b>\"]\nloraplus_lr_ratio: 16\n");
   expect_line(text, "add_tokens = [\"<a>\", \"<b>\"]");
   expect_line(text, "loraplus_lr_ratio = 16");
-  const std::string factory = deck(
-      "stage: sft\nmodel_name_or_path: m\nfinetuning_type: lora\ndataset: d.json\n"
-      "learning_rate: 1e-4\nadd_special_tokens: <a>,<b>\n");
-  expect_line(factory, "add_special_tokens = [\"<a>\", \"<b>\"]");
+  for (const std::string key : {"add_special_tokens", "new_special_tokens"}) {
+    const std::string factory = deck(
+        "stage: sft\nmodel_name_or_path: m\nfinetuning_type: lora\ndataset: d.json\n"
+        "learning_rate: 1e-4\nresize_vocab: true\n" +
+        key + ": <a>, <b>\n");
+    expect_line(factory, "add_special_tokens = [\"<a>\", \"<b>\"]");
+    EXPECT_EQ(factory.find("#   " + key), std::string::npos) << factory;
+  }
 }
 
 TEST(Migrate, MultipliesBatchesByRanks) {

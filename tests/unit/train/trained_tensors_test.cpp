@@ -7,6 +7,7 @@
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
+#include "train/input/detail/optimizer_groups.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::train::trained_tensors_test {
@@ -38,6 +39,19 @@ std::int64_t num_trained(const Input& input, const std::string& part) {
   for (const model::Parameter& row : input.parameters.rows)
     num += row.trainable && row.name.find(part) != std::string::npos ? 1 : 0;
   return num;
+}
+
+TEST(TrainedTensors, AreMatricesThatTheOptimizerTakes) {
+  Input input = read("llama", "max_steps = 1\n[optimizer]\nname = \"adafactor\"\n");
+  set_optimizer_groups(input);
+  input.parameters.rows.front().shape = {std::int64_t{1} << 19, 8};
+  EXPECT_NE(
+      tests::refusal([&] { set_optimizer_groups(input); }, "")
+          .find("optimizer.name = \"adafactor\", but model.embed_tokens.weight is a matrix of "
+                "524288 x 8"),
+      std::string::npos);
+  input.parameters.rows.front().trainable = false;
+  set_optimizer_groups(input);
 }
 
 TEST(TrainedTensors, AreAllButThoseThatAreNamed) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "core/error.hpp"
@@ -64,14 +66,25 @@ void require_all_shards(const fs::path& folder) {
   }
 }
 
+/// Whether no other shard's opening checks the folder: the first does, so that large folders are
+/// checked once, and any other does where the first is missing.
+bool checks_folder(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t ending = name.find('.', std::string_view("shard.").size());
+  if (ending == std::string::npos || name.starts_with("shard.00000.")) return true;
+  std::error_code ignored;
+  return !fs::is_regular_file(path.parent_path() / ("shard.00000" + name.substr(ending)), ignored);
+}
+
 }  // namespace
 
 std::unique_ptr<Records> open_mds(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (name.starts_with("shard.00000."))
-    require_all_shards(path.parent_path());
-  else if (name.starts_with("shard."))
-    require_index(path.parent_path() / "index.json");
+  if (path.filename().string().starts_with("shard.")) {
+    if (checks_folder(path))
+      require_all_shards(path.parent_path());
+    else
+      require_index(path.parent_path() / "index.json");
+  }
   return std::make_unique<MdsRecords>(open_plain(path));
 }
 

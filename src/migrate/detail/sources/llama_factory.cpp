@@ -37,6 +37,7 @@ constexpr auto llama_factory_rows = std::to_array<Row>({
     {"resize_vocab", Kind::needless, "", "the vocabulary grows by model.add_tokens"},
     {"add_tokens", Kind::fact, "add_tokens"},
     {"add_special_tokens", Kind::fact, "add_special_tokens"},
+    {"new_special_tokens", Kind::fact, "add_special_tokens"},
     {"new_special_tokens_config", Kind::stops, "model.add_special_tokens=...",
      "new tokens are named in the deck, not in a file"},
     {"init_special_tokens", Kind::needless, "", "new rows begin as model.new_tokens_from says"},

@@ -75,6 +75,32 @@ std::vector<std::string> save_new_rows(Input& input) {
   return alone;
 }
 
+/// A matrix has either a low-rank part or rows that are trained. The deck names these nowhere, so
+/// that what refuses a module named twice would tell of a key that it does not have.
+void refuse_adapted_rows(const std::vector<std::string>& alone, model::AdapterSettings settings,
+                         const Input& input, const Registry& registry) {
+  if (alone.empty()) return;
+  std::erase_if(settings.modules_to_save, [&](const std::string& name) {
+    return std::ranges::any_of(
+        alone, [&](const std::string& module) { return model::last_part(module) == name; });
+  });
+  model::ParameterTable table = input.parameters;
+  rewrite_for(settings, "", registry, table);
+  for (const model::Parameter& part : table.rows) {
+    if (part.adapts < 0) continue;
+    const std::string module = model::module_of(table.row(part.adapts).name);
+    if (std::ranges::find(alone, module) == alone.end()) continue;
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("adapter.target_modules adapts {}, and model.train_new_tokens trains "
+                            "rows of it",
+                            module),
+                "the rows of new tokens are trained as they are, without low-rank matrices",
+                "Set model.train_new_tokens = false, and the adapter trains them with the others; "
+                "or leave it out of adapter.target_modules."});
+  }
+}
+
 /// Ranks of tensor parallelism would share rows out.
 void require_whole_rows(Input& input) {
   if (input.parallel.tp > 1)
@@ -188,6 +214,7 @@ void adapt(const comm::Communicator& world, const Registry& registry, Input& inp
   if (input.adapter.path.empty()) {
     comm::agree_all(world, [&] {
       const std::vector<std::string> alone = save_new_rows(input);
+      refuse_adapted_rows(alone, input.adapter, input, registry);
       rewrite_for(input.adapter, deck, registry, input.parameters);
       train_new_rows(alone, input);
     });

@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "kernels/composed_adafactor.hpp"
 #include "train/input/detail/tensor_pattern.hpp"
 
 namespace finetune::train {
@@ -78,12 +79,34 @@ void require_one_rate(const Input& input) {
               fmt::format("Set optimizer.name = \"adamw\", or remove {}.", key)});
 }
 
+/// Optimizers with means of rows and columns take them of so many squares at most.
+void require_exact_means(const Input& input) {
+  const bool has_means = std::ranges::any_of(
+      input.optimizer.kind->footprint.states,
+      [](const auto& state) { return state.of == plan::OptimizerState::Of::rows; });
+  if (!has_means) return;
+  for (const model::Parameter& row : input.parameters.rows) {
+    const bool is_trained = row.trainable && (!row.trained_rows || row.trained_rows->num > 0);
+    if (!is_trained || row.shape.size() < 2) continue;
+    const std::int64_t width = row.shape.back(), height = row.shape[row.shape.size() - 2];
+    if (std::max(height, width) <= kernels::composed::most_factor_terms) continue;
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("optimizer.name = \"{}\", but {} is a matrix of {} x {}",
+                            input.optimizer.kind->name(), row.name, height, width),
+                fmt::format("its means of rows and columns are exact up to {} values",
+                            kernels::composed::most_factor_terms),
+                "Set optimizer.name = \"adamw8bit\", or leave the matrix out with train.frozen."});
+  }
+}
+
 }  // namespace
 
 void set_optimizer_groups(Input& input) {
   set_rates(input);
   exclude_from_decay(input);
   require_one_rate(input);
+  require_exact_means(input);
 }
 
 }  // namespace finetune::train
