@@ -23,6 +23,7 @@
 #include "model/device.hpp"
 #include "model/names.hpp"
 #include "model_card.hpp"
+#include "peft_names.hpp"
 #include "serving.hpp"
 #include "train/input/described_model.hpp"
 #include "train/run/stored_parts.hpp"
@@ -129,11 +130,13 @@ struct StoredTensor {
   std::vector<std::int64_t> stored_shape = {};  ///< of what is not the same there
 };
 
-/// The tensors of PEFT's file, by name.
-std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob& job,
-                                                                const core::Json& config) {
+/// The tensors of PEFT's file, by name. `config` is the checkpoint's.
+std::map<std::string, StoredTensor, std::less<>> stored_tensors(
+    const ExportJob& job, const core::Json& config, const model::ParameterTable& table) {
   const std::string prefix = model::peft_prefix;
-  constexpr const char* of_embedding = ".embed_tokens.lora_embedding_";
+  const std::string head = prefix + weights::tied_head;
+  const std::string& embedding = table.row(table.decoder.embedding).name;
+  const std::string of_embedding = prefix + model::module_of(embedding) + ".lora_embedding_";
   const bool keeps_ties = config.value("ensure_weight_tying", false);
   const bool doubles = keeps_starts(job.found.state.adapter->config);
   const auto token_rows =
@@ -141,15 +144,16 @@ std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob&
   std::map<std::string, StoredTensor, std::less<>> stored;
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
     if (tensor.kind != train::kind_master || is_start(tensor.name)) continue;
+    const std::string name = model::name_in_transformers(tensor.name);
     if (doubles && !start_of(tensor.name).empty()) {
-      stored[tensor.name] = {tensor.name, doubled(tensor.name, tensor.shape), 0,
-                             StoredTensor::Way::doubled, tensor.shape};
+      stored[name] = {tensor.name, doubled(tensor.name, tensor.shape), 0,
+                      StoredTensor::Way::doubled, tensor.shape};
       continue;
     }
-    if (keeps_ties && tensor.name.find(of_embedding) != std::string::npos) {
+    if (keeps_ties && tensor.name.starts_with(of_embedding)) {
       // The parts of the tied head, which are those of the embedding the other way round.
       const bool is_a = tensor.name.ends_with("_A");
-      stored[prefix + (is_a ? "lm_head.lora_B.weight" : "lm_head.lora_A.weight")] = {
+      stored[head + (is_a ? ".lora_B.weight" : ".lora_A.weight")] = {
           tensor.name,
           {tensor.shape.at(1), tensor.shape.at(0)},
           0,
@@ -160,15 +164,14 @@ std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob&
     const auto rows = token_rows.find(model::last_part(model::module_of(tensor.name)));
     if (!is_part && rows != token_rows.end()) {
       const std::int64_t columns = tensor.shape.at(1);
-      stored[weights::token_rows_name(tensor.name)] = {
+      stored[weights::token_rows_name(name)] = {
           tensor.name, {std::ssize(rows->second), columns}, rows->second.front() * columns};
       continue;
     }
-    stored[is_part ? tensor.name : prefix + tensor.name] = {tensor.name, tensor.shape};
+    stored[is_part ? name : prefix + name] = {tensor.name, tensor.shape};
     // PEFT keeps a tie only if it finds the tensor under both names.
-    const bool is_head_too = config.value("ensure_weight_tying", false) && !is_part &&
-                             tensor.name.ends_with("embed_tokens.weight");
-    if (is_head_too) stored[prefix + "lm_head.weight"] = {tensor.name, tensor.shape};
+    if (keeps_ties && tensor.name == embedding)
+      stored[head + ".weight"] = {tensor.name, tensor.shape};
   }
   return stored;
 }
@@ -204,10 +207,13 @@ void read_stored(const StoredTensor& tensor, std::int64_t first, std::span<float
 }  // namespace
 
 void export_adapter(const ExportJob& job) {
-  settings_of(job);  // refuses what is none
+  const model::ParameterTable table = describe(job).parameters;
   const std::string base = base_model_name(config_of(job.model_folder), job.model_folder);
   core::Json config = job.found.state.adapter->config;
   if (keeps_starts(config)) config = without_starts(config);
+  require_loaded_by_peft(config, table, state_path(job).string());
+  const auto stored = stored_tensors(job, config, table);
+  config = with_names_of_transformers(std::move(config), table);
   config["base_model_name_or_path"] = base;
   weights::ExportPlan plan;
   plan.stem = "adapter_model";
@@ -223,7 +229,6 @@ void export_adapter(const ExportJob& job) {
   add_tokenizer(job, plan.texts);
   const core::DType dtype =
       job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
-  const auto stored = stored_tensors(job, config);
   for (const auto& [name, tensor] : stored)
     plan.tensors.push_back({name, dtype, tensor.shape});
   weights::export_folder(job.arguments.second, plan,

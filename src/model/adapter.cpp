@@ -47,7 +47,8 @@ void bind_kind(AdapterSettings& settings, deck::Table& table, const std::vector<
 std::string sentence_of_targets(const std::vector<Adapter>& kinds) {
   std::string text =
       "Matrices that are adapted: ends of their modules' names, such as q_proj, or regular "
-      "expressions for the whole of them, or all-linear for all matrices of the blocks.";
+      "expressions for the whole of them, or all-linear for all matrices of the blocks but those "
+      "behind a state space, which PEFT refuses.";
   for (const Adapter& kind : kinds)
     if (kind.usual_targets != AdapterSettings().target_modules)
       text += fmt::format(" {} by default: {}.", kind.name, fmt::join(kind.usual_targets, ", "));

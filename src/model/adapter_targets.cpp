@@ -57,6 +57,32 @@ void refuse_tied_head(const std::string& where, const char* key, const std::stri
                           is_adaptable ? "target_modules to adapt" : "modules_to_save to train")});
 }
 
+/// Whether `is_it` says yes to a name of the row's module: decks have those of the files, PEFT's
+/// folders those of transformers.
+template <typename IsIt>
+bool any_name(const Parameter& row, const IsIt& is_it) {
+  return std::ranges::any_of(module_names(row.name), is_it);
+}
+bool matches(const ModuleName& named, const Parameter& row) {
+  return any_name(row, [&](const std::string& module) { return named.matches(module); });
+}
+
+/// PEFT refuses these matrices: what transformers computes a state space with may read the weight
+/// past the module. Source: _check_lora_target_modules_mamba in peft/tuners/tuners_utils.py.
+void warn_of_state_spaces(const AdapterSettings& settings, const std::string& where,
+                          const ParameterTable& table, const std::vector<bool>& chosen) {
+  if (where.empty() || settings.kind == nullptr || settings.kind->peft_type != peft_lora) return;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (!chosen[i] || !is_out_of_state_space(table, static_cast<int>(i))) continue;
+    log::warn(core::to_string(
+        {where, fmt::format("adapter.target_modules names {}", module_of(table.rows[i].name)),
+         "PEFT does not load low-rank parts of what comes out of a state space: the run can be "
+         "exported with --merge alone",
+         "Leave it out, or name all-linear, which leaves it out."}));
+    return;
+  }
+}
+
 /// A name may mean matrices that are adapted and experts, which are not.
 void warn_of_experts(const AdapterSettings& settings, const std::string& where,
                      const ParameterTable& table) {
@@ -65,7 +91,7 @@ void warn_of_experts(const AdapterSettings& settings, const std::string& where,
     const ModuleName named(name, where);
     std::int64_t num_left = 0;
     for (const Parameter& row : table.rows) {
-      if (row.role == Role::expert && named.matches(module_of(row.name)))
+      if (row.role == Role::expert && matches(named, row))
         num_left += row.shape.size() == 3 ? row.shape[0] : 1;
     }
     if (num_left == 0) continue;
@@ -79,7 +105,7 @@ void warn_of_experts(const AdapterSettings& settings, const std::string& where,
 /// Why a module that is there is not adapted.
 std::string why_not(const ParameterTable& table, const std::string& name, const ModuleName& named) {
   for (const Parameter& row : table.rows) {
-    if (!named.matches(module_of(row.name))) continue;
+    if (!matches(named, row)) continue;
     if (row.role == Role::expert || row.role == Role::router)
       return "experts and their routers stay as they are";
     if (row.role == Role::embedding || row.role == Role::head)
@@ -106,8 +132,9 @@ std::vector<bool> named_targets(const AdapterSettings& settings, const std::stri
     bool is_found = false;
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
       const Parameter& row = table.rows[i];
-      if (!fits(row, name, besides) || !(name == all_linear || named.matches(module_of(row.name))))
-        continue;
+      const bool is_meant = name == all_linear ? !is_out_of_state_space(table, static_cast<int>(i))
+                                               : matches(named, row);
+      if (!is_meant || !fits(row, name, besides)) continue;
       chosen[i] = is_found = true;
     }
     if (is_found) continue;
@@ -138,7 +165,7 @@ void exclude(const AdapterSettings& settings, const std::string& where, const Pa
                           {ends.begin(), ends.end()});
     }
     for (std::size_t i = 0; i < chosen.size(); ++i)
-      if (chosen[i] && is_it(module_of(table.rows[i].name))) chosen[i] = false;
+      if (chosen[i] && any_name(table.rows[i], is_it)) chosen[i] = false;
   }
 }
 
@@ -181,7 +208,9 @@ void thaw(const AdapterSettings& settings, const std::string& where, ParameterTa
   for (const std::string& name : settings.modules_to_save) {
     bool is_found = false;
     for (Parameter& row : table.rows) {
-      if (row.is_constant || !module_of(row.name).ends_with(name)) continue;  // so PEFT matches
+      const bool is_meant = any_name(
+          row, [&](const std::string& module) { return module.ends_with(name); });  // as in PEFT
+      if (row.is_constant || !is_meant) continue;
       if (!row.packing.is_dense())
         core::fail(core::ErrorKind::deck,
                    {where, fmt::format("adapter.modules_to_save names \"{}\"", name),
@@ -209,12 +238,20 @@ void fail_unknown_module(const std::string& where, const char* key, const std::s
 std::vector<std::string> modules_of(const ParameterTable& table, const std::vector<bool>& chosen) {
   std::vector<std::string> modules;
   for (std::size_t i = 0; i < chosen.size(); ++i)
-    if (chosen[i]) modules.push_back(module_of(table.rows[i].name));
+    if (chosen[i])
+      for (std::string& module : module_names(table.rows[i].name))
+        modules.push_back(std::move(module));
   return modules;
 }
 
 bool can_be_adapted(const Parameter& row) {
   return row.role == Role::linear && row.shape.size() == 2;
+}
+
+bool is_out_of_state_space(const ParameterTable& table, int row) {
+  return std::ranges::any_of(table.decoder.blocks, [&](const BlockRows& block) {
+    return block.state.exists() && block.attention_out == row;
+  });
 }
 
 int add_part(ParameterTable& table, int row, const char* suffix, const PartShape& part) {
@@ -241,6 +278,7 @@ std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const 
   require_names(settings.modules_to_save, "modules_to_save", where);
   const std::vector<bool> chosen = targets(settings, where, table, besides);
   warn_of_experts(settings, where, table);
+  warn_of_state_spaces(settings, where, table, chosen);
   for (Parameter& row : table.rows)
     row.trainable = false;
   thaw(settings, where, table);

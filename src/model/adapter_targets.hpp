@@ -17,6 +17,13 @@ namespace finetune::model {
 /// Whether it is a matrix that every token passes: what adapters may change.
 bool can_be_adapted(const Parameter& row);
 
+/// What PEFT calls low-rank adapters.
+inline constexpr const char* peft_lora = "LORA";
+
+/// Whether it is the matrix behind a layer's state space, which PEFT lets no low-rank part have:
+/// "all-linear" does not mean it.
+bool is_out_of_state_space(const ParameterTable& table, int row);
+
 /// What an adapter may change besides, where adapter.target_modules names it.
 struct Adaptable {
   bool vocabulary = false;  ///< embedding and head
@@ -31,7 +38,7 @@ struct Adaptable {
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
                                          ParameterTable& table, const Adaptable& besides = {});
 
-/// Modules of the rows that `chosen` says yes to.
+/// Modules of the rows that `chosen` says yes to, under all their names.
 std::vector<std::string> modules_of(const ParameterTable& table, const std::vector<bool>& chosen);
 
 /// A row of an adapter: it has dim `shared_dim` of the row that it adapts, and is split with it.

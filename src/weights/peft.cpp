@@ -22,7 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* tied_head = "lm_head";
+/// The same under one of the row's names.
+std::string peft_name(const model::Parameter& row, const std::string& tensor) {
+  return row.adapts >= 0 ? tensor : model::peft_prefix + tensor;
+}
 
 [[noreturn]] void refuse_adapter(const fs::path& where, const std::string& problem,
                                  const std::string& why, const std::string& remedy) {
@@ -126,7 +129,8 @@ std::vector<ExpectedTensor> repeated(const model::ParameterTable& table) {
   for (const model::Parameter& row : table.rows)
     if (row.adapted.exists() &&
         (row.role == model::Role::embedding || row.role == model::Role::head))
-      add(prefix + model::module_of(row.name) + ".base_layer.weight", row.shape);
+      add(prefix + model::module_of(model::name_in_transformers(row.name)) + ".base_layer.weight",
+          row.shape);
   if (!changes_tied_embedding(table)) return all;
   const auto embedding =
       std::ranges::find(table.rows, model::Role::embedding, &model::Parameter::role);
@@ -144,7 +148,7 @@ std::vector<ExpectedTensor> repeated(const model::ParameterTable& table) {
 }  // namespace
 
 std::string peft_name(const model::Parameter& row) {
-  return row.adapts >= 0 ? row.name : model::peft_prefix + row.name;
+  return peft_name(row, model::name_in_transformers(row.name));
 }
 
 std::string token_rows_name(const std::string& tensor) {
@@ -177,14 +181,22 @@ PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& f
 const std::vector<std::int64_t>& PeftAdapter::token_rows(const model::Parameter& row) const {
   static const std::vector<std::int64_t> none;
   if (row.adapts >= 0) return none;
-  const auto found = config_.token_rows.find(model::last_part(model::module_of(row.name)));
-  return found == config_.token_rows.end() ? none : found->second;
+  for (const std::string& module : model::module_names(row.name)) {
+    const auto found = config_.token_rows.find(model::last_part(module));
+    if (found != config_.token_rows.end()) return found->second;
+  }
+  return none;
 }
 
 std::string PeftAdapter::name_in_file(const model::Parameter& row) const {
-  if (!token_rows(row).empty()) return token_rows_name(row.name);
-  const auto found = names_.find(peft_name(row));
-  return found == names_.end() ? peft_name(row) : found->second;
+  const bool are_rows = !token_rows(row).empty();
+  const std::string tensor = model::name_in_transformers(row.name);
+  const std::string usual = are_rows ? token_rows_name(tensor) : peft_name(row, tensor);
+  // Folders of earlier versions of this program have the names of the model's files.
+  for (const std::string& name :
+       {usual, are_rows ? token_rows_name(row.name) : peft_name(row, row.name)})
+    if (const auto found = names_.find(name); found != names_.end()) return found->second;
+  return usual;
 }
 
 std::vector<std::int64_t> PeftAdapter::shape_in_file(const model::Parameter& row) const {

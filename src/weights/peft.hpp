@@ -64,7 +64,7 @@ class PeftAdapter {
   std::map<std::string, std::string> names_;  ///< as PEFT spells them today -> as in the file
 };
 
-/// What PEFT calls a trained row: an adapter's as it is, another behind "base_model.model.".
+/// What PEFT calls a trained row: as transformers calls it, a model's behind "base_model.model.".
 std::string peft_name(const model::Parameter& row);
 
 /// What it calls the rows of some tokens of a model's tensor.

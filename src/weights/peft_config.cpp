@@ -86,6 +86,12 @@ void write_token_rows(const model::ParameterTable& table, core::Json& config) {
   }
 }
 
+/// PEFT may name both where it keeps the tie: the embedding is meant, and the head with it.
+void leave_out_tied_head(std::vector<std::string>& names) {
+  if (names.size() > 1)
+    std::erase_if(names, [](const std::string& name) { return model::is_named(name, tied_head); });
+}
+
 }  // namespace
 
 PeftConfig read_peft_config(const core::Json& config, const std::string& where,
@@ -101,6 +107,10 @@ PeftConfig read_peft_config(const core::Json& config, const std::string& where,
   read_token_rows(options, result);
   result.keeps_ties = options.boolean("ensure_weight_tying");
   read_targets(options, result);
+  if (result.keeps_ties) {
+    leave_out_tied_head(result.settings.target_modules);
+    leave_out_tied_head(result.settings.modules_to_save);
+  }
   return result;
 }
 

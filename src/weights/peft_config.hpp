@@ -15,6 +15,8 @@
 namespace finetune::weights {
 
 inline constexpr const char* peft_config_name = "adapter_config.json";
+/// What PEFT calls the head of a model whose head is its embedding.
+inline constexpr const char* tied_head = "lm_head";
 inline constexpr std::int64_t largest_peft_config_bytes = std::int64_t{1} << 20;
 
 struct PeftConfig {

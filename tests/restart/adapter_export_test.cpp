@@ -45,48 +45,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AdapterExport,
                                          Kind{"olora", olora}),
                          [](const auto& info) { return info.param.name; });
 
-/// Of experts, whatever the files have, and of an embedding that is the head as well.
-struct Parts {
-  std::string family;
-  std::string modules;
-  std::string parameters;
-};
-
-class AdapterExportOfParts : public testing::TestWithParam<Parts> {};
-
-TEST_P(AdapterExportOfParts, PeftAndWeAgreeOnAdapterAndMergedModel) {
-  const Job job =
-      family_job(GetParam().family, "adapter_export.parts." + GetParam().family,
-                 settings({"adapter.lora_r=4", GetParam().modules, GetParam().parameters}));
-  must(job.run(3));
-  must(command(job, {"export", "output", "adapter"}));
-  must(command(job, {"export", "output", "merged", "--merge"}));
-  const at::Tensor base = logits_of(job.model());
-  const at::Tensor adapted = logits_of(job.model(), job.folder() / "adapter");
-  EXPECT_GT(largest_difference(base, adapted), 1e-3);
-  EXPECT_LT(largest_difference(logits_of(job.folder() / "merged"), adapted), 3e-5);
-  if (!has_peft()) GTEST_SKIP() << "no Python with torch, transformers and peft here";
-  write_logits(adapted, job);
-  const Outcome loaded = python(job, {"load", "model", "adapter", "logits.f32"});
-  EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
-}
-
-// PEFT takes gate_proj and the like for names of experts' matrices in older files.
-constexpr const char* queries = "adapter.target_modules=[\"q_proj\"]";
-constexpr const char* nothing = "adapter.target_modules=[]";
-constexpr const char* both_of_experts =
-    "adapter.target_parameters=[\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\"]";
-
-INSTANTIATE_TEST_SUITE_P(
-    Models, AdapterExportOfParts,
-    testing::Values(
-        Parts{"llama_tied", "adapter.target_modules=[\"embed_tokens\", \"v_proj\"]",
-              "adapter.target_parameters=[]"},
-        Parts{"qwen3_moe", queries, both_of_experts}, Parts{"gpt_oss", queries, both_of_experts},
-        Parts{"minimax_m2", nothing, "adapter.target_parameters=[\"experts.down_proj\"]"},
-        Parts{"llama4", nothing, "adapter.target_parameters=[\"experts.gate_up_proj\"]"}),
-    [](const auto& info) { return info.param.family; });
-
 /// What the matrices began with is in the checkpoint: nothing is factorised again.
 TEST(AdapterExportOfStarts, ARestartOnOtherRanksIsTheSameRun) {
   const Words words = settings({"adapter.init=pissa", "train.determinism=topology"});
@@ -228,6 +186,21 @@ TEST_P(Quantize, ARunFromFourBitFilesIsTheSameRun) {
 
 INSTANTIATE_TEST_SUITE_P(Maxima, Quantize, testing::Bool(),
                          [](const auto& info) { return info.param ? "Nested" : "Single"; });
+
+/// What transformers computes a state space with may read this matrix past its module.
+TEST(AdapterExportOfStateSpaces, WhatPeftRefusesIsToldAtTheStartAndExportedMerged) {
+  const Job job = family_job("nemotron_h", "adapter_export.out_of_state",
+                             settings({"adapter.target_modules=[\"out_proj\"]"}));
+  const Outcome run = job.run(1);
+  must(run);
+  EXPECT_EQ(count(run.err, "the run can be exported with --merge alone"), 1) << run.err;
+  const Outcome refused = command(job, {"export", "output", "adapter"});
+  EXPECT_EQ(refused.exit_code, 65) << refused.text();
+  EXPECT_EQ(count(refused.err, "PEFT does not load low-rank parts of what comes out of a state"), 1)
+      << refused.err;
+  EXPECT_EQ(count(refused.err, "--merge"), 1) << refused.err;
+  must(command(job, {"export", "output", "merged", "--merge"}));
+}
 
 TEST(AdapterExportOfWholeRuns, MergeIsRefused) {
   const Job job("adapter_export.whole", {"train.max_steps=0"});

@@ -19,22 +19,36 @@ using model::Parameter;
 using model::ParameterTable;
 
 constexpr std::string_view end_of_experts = ".experts";
+constexpr const char* down = "down_proj";
 
-/// The module that has the experts. Files of Mixtral's kind call it otherwise than transformers.
-std::string experts_module(const std::string& tensor) {
-  std::string module = tensor.substr(0, tensor.rfind(end_of_experts) + end_of_experts.size());
-  constexpr std::string_view of_files = ".block_sparse_moe.";
-  if (const std::size_t at = module.find(of_files); at != std::string::npos)
-    module.replace(at, of_files.size(), ".mlp.");
-  return module;
+/// The module that has the experts and its parameter, as transformers calls them: a tensor of all
+/// experts, or of one, whose matrices transformers puts together.
+std::pair<std::string, std::string> names_of(const Parameter& first, bool are_in_one, bool are_down,
+                                             bool are_gated) {
+  const std::string tensor = model::module_of(model::name_in_transformers(first.name));
+  if (are_in_one) return {tensor.substr(0, tensor.rfind('.')), model::last_part(tensor)};
+  return {tensor.substr(0, tensor.rfind(end_of_experts) + end_of_experts.size()),
+          are_down    ? down
+          : are_gated ? "gate_up_proj"
+                      : "up_proj"};
+}
+
+/// What ends of names mean the parameter in all layers: its name behind the layer's number.
+std::string without_layer(const std::string& name) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::size_t at = name.size();
+  while (at > 0 && !is_digit(name[at - 1]))
+    --at;
+  return name.substr(std::min(at + 1, name.size()));
 }
 
 ExpertMatrices matrices_of(const ParameterTable& table, const model::ExpertRows& rows,
                            bool are_down) {
   const model::RowRange range = are_down ? model::RowRange{rows.down, 1} : rows.gate_up;
   const Parameter& first = table.row(range.first);
-  ExpertMatrices all{.module = experts_module(first.name),
-                     .parameter = are_down ? "down_proj" : "gate_up_proj",
+  const auto [module, parameter] = names_of(first, rows.stride == 0, are_down, range.num == 2);
+  ExpertMatrices all{.module = module,
+                     .parameter = parameter,
                      .first = range.first,
                      .rows_of_one = range.num,
                      .stride = rows.stride};
@@ -58,7 +72,7 @@ ExpertMatrices matrices_of(const ParameterTable& table, const model::ExpertRows&
 
 /// As PEFT names the parts: a module whose other parameter has parts as well lies within them.
 std::string name_of_part(const ExpertMatrices& of, bool has_others, const char* ending) {
-  const bool is_within = has_others && of.parameter == "gate_up_proj";
+  const bool is_within = has_others && of.parameter != down;
   return model::peft_prefix + of.module + (is_within ? ".base_layer" : "") + ending;
 }
 
@@ -100,7 +114,7 @@ std::vector<ExpertMatrices> named_experts(const std::vector<std::string>& target
   };
   std::set<std::string> known;
   for (const ExpertMatrices& matrices : all)
-    known.insert("mlp.experts." + matrices.parameter);
+    known.insert(without_layer(matrices.name()));
   for (const std::string& target : target_parameters) {
     const bool is_found = std::ranges::any_of(
         all, [&](const ExpertMatrices& matrices) { return means(matrices, target); });

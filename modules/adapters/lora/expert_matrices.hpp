@@ -15,7 +15,7 @@ namespace finetune::adapters::lora {
 /// [num, out, in], of which the table has one row, or one or two per expert.
 struct ExpertMatrices {
   std::string module;     ///< as transformers calls it, such as model.layers.0.mlp.experts
-  std::string parameter;  ///< "gate_up_proj" or "down_proj"
+  std::string parameter;  ///< "gate_up_proj", of experts without a gate "up_proj"; or "down_proj"
   std::int64_t num = 0;
   /// As PEFT reads the tensor: what A has, and what B has.
   std::int64_t num_inputs = 0;

@@ -32,7 +32,7 @@ void warn_of_full_rank(const Settings& settings, const LowRankSizes& sizes,
                        const std::string& where, const ParameterTable& table,
                        const std::vector<bool>& chosen) {
   const auto side = [](const Parameter& row) { return std::min(row.shape[0], row.shape[1]); };
-  const auto rank = [&](const Parameter& row) { return sizes.rank(module_of(row.name)); };
+  const auto rank = [&](const Parameter& row) { return sizes.rank(row); };
   const Parameter* smallest = nullptr;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const Parameter& row = table.rows[i];
@@ -96,7 +96,7 @@ class Builder {
       add_part(i, ".lora_B.weight", {.shape = {at(i).shape[0], rank(i)}});
     if (start_ != 0) add_starts(rows);
     for (const int i : rows) {
-      at(i).adapted.scale = sizes_.scale(module_of(at(i).name));
+      at(i).adapted.scale = sizes_.scale(at(i));
       if (settings_.use_dora)
         add_part(i, ".lora_magnitude_vector",
                  {.shape = {at(i).shape[0]}, .init = Init::row_norms, .decayed = false});
@@ -124,7 +124,7 @@ class Builder {
   void add_to_embedding(int row) {
     const std::int64_t vocabulary = at(row).shape[0], width = at(row).shape[1];
     at(row).adapted.of_transpose = true;
-    at(row).adapted.scale = sizes_.scale(module_of(at(row).name));
+    at(row).adapted.scale = sizes_.scale(at(row));
     add_part(row, ".lora_embedding_A",
              {.shape = {rank(row), vocabulary}, .shared_dim = 0, .own_dim = 1});
     add_part(
@@ -133,7 +133,7 @@ class Builder {
   }
 
   Parameter& at(int row) { return table_.rows[static_cast<std::size_t>(row)]; }
-  std::int64_t rank(int row) { return sizes_.rank(module_of(at(row).name)); }
+  std::int64_t rank(int row) { return sizes_.rank(at(row)); }
 
   /// Behind the parts that `row` has (LowRank).
   void add_part(int row, const char* suffix, const model::PartShape& part) {
@@ -204,7 +204,7 @@ void refuse_starts(const Settings& settings, const std::string& where, const Par
                       "off is not quantised again",
                       row.name),
           "Set adapter.name = \"lora\", or init = \"lora\".");
-    const std::int64_t rank = sizes.rank(module_of(row.name));
+    const std::int64_t rank = sizes.rank(row);
     if (rank > std::min(row.shape[0], row.shape[1]))
       refuse(fmt::format("{} has {} rows and {} columns, and so fewer factors than the rank {}",
                          row.name, row.shape[0], row.shape[1], rank),
@@ -265,7 +265,7 @@ void rewrite(const model::AdapterSettings& adapter, const std::string& where,
 model::Adapter adapter(const model::AdapterMath* math) {
   return {.name = "lora",
           .sentence = "low-rank matrices on top of frozen weights",
-          .peft_type = "LORA",
+          .peft_type = model::peft_lora,
           .bind = bind,
           .rewrite = rewrite,
           .dropout = dropout,

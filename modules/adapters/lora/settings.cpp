@@ -61,9 +61,9 @@ void bind(model::AdapterSettings& adapter, deck::Table& table) {
   table.texts({.name = "target_parameters",
                .restart = Restart::fixed,
                .sentence = "Matrices of experts that get low-rank parts, each expert its own: "
-                           "\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\", as in PEFT "
-                           "and whatever the model's files call them. Not with parallel.tp or "
-                           "parallel.ep."},
+                           "\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\", as PEFT and "
+                           "transformers' model of the family have them, whatever the files call "
+                           "them. Not with parallel.tp or parallel.ep."},
               settings.target_parameters);
   table.text(
       {.name = "init",

@@ -64,25 +64,27 @@ std::vector<LowRankSizes::Entry> LowRankSizes::read(const std::vector<std::strin
 }
 
 const LowRankSizes::Entry* LowRankSizes::find(const std::vector<Entry>& entries,
-                                              std::string_view module) {
-  const auto found = std::ranges::find_if(
-      entries, [&](const Entry& entry) { return entry.pattern.matches(module); });
+                                              const std::vector<std::string>& names) {
+  const auto found = std::ranges::find_if(entries, [&](const Entry& entry) {
+    return std::ranges::any_of(
+        names, [&](const std::string& module) { return entry.pattern.matches(module); });
+  });
   return found == entries.end() ? nullptr : &*found;
 }
 
-std::int64_t LowRankSizes::rank(std::string_view module) const {
-  const Entry* entry = find(ranks_, module);
+std::int64_t LowRankSizes::rank_of(const std::vector<std::string>& names) const {
+  const Entry* entry = find(ranks_, names);
   return entry == nullptr ? rank_ : static_cast<std::int64_t>(entry->value);
 }
 
-double LowRankSizes::alpha(std::string_view module) const {
-  const Entry* entry = find(alphas_, module);
+double LowRankSizes::alpha_of(const std::vector<std::string>& names) const {
+  const Entry* entry = find(alphas_, names);
   return entry == nullptr ? alpha_ : entry->value;
 }
 
-double LowRankSizes::scale(std::string_view module) const {
-  const auto r = static_cast<double>(rank(module));
-  return alpha(module) / (use_rslora_ ? std::sqrt(r) : r);
+double LowRankSizes::scale_of(const std::vector<std::string>& names) const {
+  const auto r = static_cast<double>(rank_of(names));
+  return alpha_of(names) / (use_rslora_ ? std::sqrt(r) : r);
 }
 
 std::vector<std::string> LowRankSizes::unused(const std::vector<std::string>& modules) const {

@@ -10,6 +10,8 @@
 
 #include "adapters/lora/settings.hpp"
 #include "model/module_pattern.hpp"
+#include "model/names.hpp"
+#include "model/parameter_table.hpp"
 
 namespace finetune::adapters::lora {
 
@@ -30,10 +32,17 @@ class LowRankSizes {
   /// `where` begins messages. Throws: ErrorKind::input, see model::ModulePattern.
   LowRankSizes(const Settings& settings, const std::string& where);
 
-  std::int64_t rank(std::string_view module) const;
-  double alpha(std::string_view module) const;
+  std::int64_t rank(const std::string& module) const { return rank_of({module}); }
+  double alpha(const std::string& module) const { return alpha_of({module}); }
   /// What the low-rank product is multiplied with.
-  double scale(std::string_view module) const;
+  double scale(const std::string& module) const { return scale_of({module}); }
+  /// The same of a row's module, whichever of its names a pattern has.
+  std::int64_t rank(const model::Parameter& row) const {
+    return rank_of(model::module_names(row.name));
+  }
+  double scale(const model::Parameter& row) const {
+    return scale_of(model::module_names(row.name));
+  }
 
   /// The entries that match none of `modules`.
   std::vector<std::string> unused(const std::vector<std::string>& modules) const;
@@ -45,7 +54,11 @@ class LowRankSizes {
     std::string text;
   };
   static std::vector<Entry> read(const std::vector<std::string>& entries, const std::string& where);
-  static const Entry* find(const std::vector<Entry>& entries, std::string_view module);
+  static const Entry* find(const std::vector<Entry>& entries,
+                           const std::vector<std::string>& names);
+  std::int64_t rank_of(const std::vector<std::string>& names) const;
+  double alpha_of(const std::vector<std::string>& names) const;
+  double scale_of(const std::vector<std::string>& names) const;
 
   std::int64_t rank_;
   double alpha_;
