@@ -7,7 +7,7 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # As users have it, not as support/environment.cmake sets it for the other tests.
-unset OMP_WAIT_POLICY OMPI_MCA_pml OMPI_MCA_ess_singleton_isolated
+unset OMP_WAIT_POLICY OMPI_MCA_pml
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 prefix=$1

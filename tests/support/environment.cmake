@@ -7,7 +7,7 @@ function(finetune_set_environment name value)
 endfunction()
 # Threads that wait for each other sleep. By default they spin for milliseconds, which the tests beside them lose.
 finetune_set_environment(OMP_WAIT_POLICY passive)
-# What Open MPI chooses on one node in the end. Asked itself, it first waits 0.2 s for devices of networks, and starts a
-# daemon for a program of one rank. install/run has its own choice.
+# What Open MPI chooses on one node in the end. Asked itself, it first waits 0.2 s for devices of networks. install/run has
+# its own choice. That a program of one rank starts no daemon (ess_singleton_isolated) saves as much again, but all of them
+# have one folder then, which one removes while another makes it.
 finetune_set_environment(OMPI_MCA_pml ob1)
-finetune_set_environment(OMPI_MCA_ess_singleton_isolated 1)
