@@ -198,7 +198,8 @@ inline void expect_categories_as_planned(const plan::Plan& plan, const Measured&
       planned_tensors(plan, Category::activations) + planned_tensors(plan, Category::communication);
   const double slack = std::max(rounding, static_cast<double>(scratch));
   const bool unpacks = std::ranges::any_of(plan.memory, [](const plan::MemoryItem& item) {
-    return item.name.find("NF4") != std::string::npos;
+    return item.name.find("NF4") != std::string::npos ||
+           item.name.find("MXFP4") != std::string::npos;
   });
   if (unpacks) {
     expect("gathered and activations", gathered + passing, planned_gathered + planned_passing,
