@@ -7,6 +7,8 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 top=$(cd "$here/../.." && pwd -P)
 work=${1:?a folder to work in}
+# Variables that the jobscripts hand on to the ranks are those set here, not those around the tests.
+unset -v "${!OMP_@}" "${!NCCL_@}" "${!UCX_@}" "${!FI_@}"
 # shellcheck source=jobscripts_stand_ins.sh
 . "$here/jobscripts_stand_ins.sh"
 
