@@ -21,6 +21,18 @@ struct Convert {
 };
 
 template <class T>
+struct StartSum {
+  const T* terms;
+  float* sum;
+
+  void operator()(std::int64_t first, std::int64_t last) const {
+#pragma GCC ivdep
+    for (std::int64_t i = first; i < last; ++i)
+      sum[i] = 0.0f + to_float(terms[i]);
+  }
+};
+
+template <class T>
 struct Add {
   const T* terms;
   float* sum;
@@ -48,6 +60,13 @@ void add(std::span<const T> terms, std::span<float> sum) {
 }
 
 template <class T>
+void start_sum(std::span<const T> terms, std::span<float> sum) {
+  core::check(terms.size() == sum.size(), "packing: both spans have the same size");
+  launch(static_cast<std::int64_t>(sum.size()), grain_elements,
+         StartSum<T>{terms.data(), sum.data()});
+}
+
+template <class T>
 void widen(std::span<const T> source, std::span<float> target) {
   narrow(source, target);
 }
@@ -62,6 +81,9 @@ template void narrow(std::span<const f16>, std::span<float>);
 template void add(std::span<const float>, std::span<float>);
 template void add(std::span<const bf16>, std::span<float>);
 template void add(std::span<const f16>, std::span<float>);
+template void start_sum(std::span<const float>, std::span<float>);
+template void start_sum(std::span<const bf16>, std::span<float>);
+template void start_sum(std::span<const f16>, std::span<float>);
 template void widen(std::span<const float>, std::span<float>);
 template void widen(std::span<const bf16>, std::span<float>);
 template void widen(std::span<const f16>, std::span<float>);

@@ -19,6 +19,10 @@ void narrow(std::span<const In> source, std::span<Out> target);
 template <class T>
 void add(std::span<const T> terms, std::span<float> sum);
 
+/// sum = 0 + terms: what `add` makes of zeros.
+template <class T>
+void start_sum(std::span<const T> terms, std::span<float> sum);
+
 /// target = source, exact. T: float, bf16, f16.
 template <class T>
 void widen(std::span<const T> source, std::span<float> target);

@@ -10,6 +10,7 @@
 
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
+#include "model/detail/expert_copies.hpp"
 #include "model/detail/expert_products.hpp"
 #include "model/detail/grouped_products.hpp"
 #include "model/expert_dispatch.hpp"
@@ -31,16 +32,13 @@ struct Routing {
   std::int64_t top_k() const { return weights_Nk.size(1); }
   at::Tensor tokens() const { return at::floor_divide(order, top_k()); }
   at::Tensor sorted_weights() const { return weights_Nk.flatten().index_select(0, order); }
+  /// [N, k]: where the copy for each choice is in the experts' order.
+  at::Tensor places() const {
+    at::Tensor places = at::empty_like(order);
+    places.index_copy_(0, order, at::arange(places.numel(), places.options()));
+    return places.view_as(weights_Nk);
+  }
 };
-
-/// [N k, D] in the experts' order -> [N, D], each token's copies added.
-at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
-  const at::Tensor place = at::empty_like(routing.order);
-  place.index_copy_(0, routing.order, at::arange(place.numel(), place.options()));
-  const at::Tensor copies = sorted.index_select(0, place);
-  if (routing.top_k() == 1) return copies;
-  return copies.view({-1, routing.top_k(), sorted.size(1)}).sum(1);
-}
 
 /// Scores [N, E] with -inf for the experts of groups that a token takes none of.
 at::Tensor in_best_groups(const at::Tensor& scores_NE, const Experts& experts) {
@@ -176,10 +174,10 @@ at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routin
 }
 
 /// Copies of the tokens in the experts' order, scaled where the weight goes on the input.
-at::Tensor inputs_of(const at::Tensor& x_ND, const Routing& routing, const Experts& experts) {
-  const at::Tensor sorted = x_ND.index_select(0, routing.tokens());
-  if (!experts.scales_input) return sorted;
-  return sorted * routing.sorted_weights().unsqueeze(1).to(x_ND.scalar_type());
+at::Tensor inputs_of(const at::Tensor& x_ND, const Routing& routing, const Experts& experts,
+                     Path path) {
+  return copies_of(x_ND, routing.tokens(),
+                   experts.scales_input ? routing.sorted_weights() : at::Tensor(), path);
 }
 
 /// What a layer's experts are; what it points to outlives a step's graph.
@@ -250,14 +248,12 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       count_choices(routing.chosen_Nk, *balance);
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());
     const ExpertProducts products = layer.products(*route, x, path);
-    at::Tensor inputs = route->there(inputs_of(x, routing, experts));
+    at::Tensor inputs = route->there(inputs_of(x, routing, experts, path));
     const at::Tensor hidden = products.product(inputs, gate_up, experts.inner(experts.d_ff));
     inputs.reset();
     x.reset();
     const at::Tensor activated = activate(hidden, experts.activation, path);
     at::Tensor outputs = route->back(products.product(activated, down, own_x.size(1)));
-    if (!experts.scales_input)
-      outputs.mul_(routing.sorted_weights().unsqueeze(1).to(own_x.scalar_type()));
 
     variable_list kept{own_x,
                        routing.probabilities_NE,
@@ -271,7 +267,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     carry(ctx, "route", route);
     carry(ctx, "layer", layer);
     save_path(ctx, path);
-    return layer.own_sums(add_copies(outputs, routing));
+    const at::Tensor weights = experts.scales_input ? at::Tensor() : routing.weights_Nk;
+    return layer.own_sums(add_copies(std::move(outputs), routing.places(), weights, path));
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -286,23 +283,23 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights();
-    at::Tensor d_outputs = route.there(layer.all_tokens(d[0]).index_select(0, routing.tokens()));
+    at::Tensor d_outputs =
+        route.there(copies_of(layer.all_tokens(d[0]), routing.tokens(), {}, path));
     at::Tensor weights_there, d_plain = d_outputs;
     if (!experts.scales_input) {
-      weights_there = route.there(sorted_weights).unsqueeze(1);
-      d_plain = d_outputs * weights_there.to(d_outputs.scalar_type());
+      weights_there = route.there(sorted_weights);
+      d_plain = copies_of(d_outputs, {}, weights_there, path);
     }
     at::Tensor activated = saved.size() > 7 ? saved[7] : activate(hidden, experts.activation, path);
     at::Tensor d_activated = products.backward(d_outputs, down, experts.d_ff);
     products.add_gradients(d_plain, activated, down);
     at::Tensor d_sorted_weights;
     if (!experts.scales_input) {
-      at::Tensor d_weights_there = (d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat);
+      at::Tensor d_weights_there = dot_and_scale_rows(d_activated, activated, weights_there, path);
       if (const at::Tensor of_biases = products.dots_with_biases(d_outputs, down);
           of_biases.defined())
         d_weights_there.add_(of_biases);
       d_sorted_weights = route.back(d_weights_there);
-      d_activated.mul_(weights_there.to(d_activated.scalar_type()));
     }
     activated.reset();
     d_outputs.reset();
@@ -310,17 +307,15 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     at::Tensor d_gate_up = activate_backward(d_activated, hidden, experts.activation, path);
     d_activated.reset();
     at::Tensor x = layer.all_tokens(saved[0]);
-    at::Tensor inputs = route.there(inputs_of(x, routing, experts));
+    at::Tensor inputs = route.there(inputs_of(x, routing, experts, path));
     at::Tensor d_inputs = products.backward(d_gate_up, gate_up, x.size(1));
     products.add_gradients(d_gate_up, inputs, gate_up);
     d_gate_up.reset();
     inputs.reset();
     d_inputs = route.back(d_inputs);
     if (experts.scales_input) {
-      at::Tensor products = x.index_select(0, routing.tokens());
-      d_sorted_weights = products.mul_(d_inputs).sum(1, /*keepdim=*/false, at::kFloat);
-      products.reset();
-      d_inputs.mul_(sorted_weights.unsqueeze(1).to(x.scalar_type()));
+      const at::Tensor copies = copies_of(x, routing.tokens(), {}, path);
+      d_sorted_weights = dot_and_scale_rows(d_inputs, copies, sorted_weights, path);
     }
     const at::Tensor d_weights = at::empty_like(routing.weights_Nk);
     d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
@@ -334,7 +329,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (const RowRange bias{layer.rows.router_bias, 1}; layer.rows.router_bias >= 0)
       add_vector(layer.weights->gradient(bias), d_logits.sum(0, /*keepdim=*/false, at::kFloat));
     x.reset();
-    const at::Tensor dx = add_copies(d_inputs, routing);
+    const at::Tensor dx = add_copies(std::move(d_inputs), routing.places(), {}, path);
     at::Tensor d_routed = matmul_backward(d_logits, layer.weights->matrix(router), path);
     if (own_routed.defined()) return {layer.own_sums(dx), layer.own_sums(d_routed), {}, {}, {}};
     return {layer.own_sums(dx + d_routed), {}, {}, {}, {}};

@@ -30,6 +30,11 @@ std::span<const T> part(const at::Tensor& tensor, std::int64_t offset, std::int6
   return {static_cast<const T*>(tensor.const_data_ptr()) + offset, static_cast<std::size_t>(n)};
 }
 
+template <typename T>
+std::span<T> all_of(at::Tensor& tensor) {
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
 /// Calls f.operator()<T>() with the kernels' element type.
 template <typename F>
 auto dispatch(at::ScalarType dtype, const F& f) {
@@ -106,27 +111,20 @@ void add(const std::byte* wire, std::int64_t n, const plan::Numbers& numbers, st
 }
 
 std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
-                 at::Tensor sum) {
+                 bool is_first, at::Tensor sum) {
   const std::int64_t n = gradient.numel();
   return dispatch(gradient.scalar_type(), [&]<typename T>() -> std::int64_t {
+    const auto terms = part<T>(gradient, 0, n);
     if (numbers.is_fixed_point()) {
-      return kernels::add_fixed(part<T>(gradient, 0, n), fixed_point(limit),
-                                {sum.data_ptr<std::int64_t>(), static_cast<std::size_t>(n)});
+      const auto sums = all_of<std::int64_t>(sum);
+      return is_first ? kernels::to_fixed(terms, fixed_point(limit), sums)
+                      : kernels::add_fixed(terms, fixed_point(limit), sums);
     }
-    kernels::add(part<T>(gradient, 0, n),
-                 std::span(sum.data_ptr<float>(), static_cast<std::size_t>(n)));
+    is_first ? kernels::start_sum(terms, all_of<float>(sum))
+             : kernels::add(terms, all_of<float>(sum));
     return -1;
   });
 }
-
-namespace {
-
-template <typename T>
-std::span<T> all_of(at::Tensor& tensor) {
-  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
-}
-
-}  // namespace
 
 void pack_on_device(const at::Tensor& gradient, double limit, at::Tensor wire, at::Tensor found) {
   dispatch(gradient.scalar_type(), [&]<typename T>() {

@@ -27,9 +27,10 @@ std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t 
 /// Adds n packed elements to n sums (fp32 or, in fixed point, int64).
 void add(const std::byte* wire, std::int64_t n, const plan::Numbers& numbers, std::byte* sums);
 
-/// The same from a whole host tensor, without a wire between, by all threads.
+/// The same from a whole host tensor, without a wire between, by all threads. `is_first`: what the
+/// sums hold counts as zeros. Returns what `pack` does.
 std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
-                 at::Tensor sum);
+                 bool is_first, at::Tensor sum);
 
 /// On a device where kernels compute: `gradient` [N] as 64-bit fixed point to `wire`, or added to
 /// `sum`, by one launch. `found`, int64 [1] there, is kernels::FirstOutOfRange's.

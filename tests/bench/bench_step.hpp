@@ -29,7 +29,7 @@ inline void prepare() {
 
 /// Tokens of a linear congruential generator, so that another program can use the same without a
 /// file.
-inline data::StepData next_step(std::uint32_t& state) {
+inline data::MicroBatch next_batch(std::uint32_t& state) {
   data::MicroBatch batch{.batch = batch_size, .length = sequence_length, .ids = {}, .labels = {}};
   for (std::int64_t row = 0; row < batch_size; ++row) {
     for (std::int64_t i = 0; i < sequence_length; ++i) {
@@ -40,10 +40,15 @@ inline data::StepData next_step(std::uint32_t& state) {
     }
     batch.labels.push_back(-100);
   }
+  return batch;
+}
+
+inline data::StepData next_step(std::uint32_t& state, std::int64_t num_batches = 1) {
   data::StepData data;
-  data.num_tokens = batch_size * sequence_length;
-  data.num_trained_tokens = batch_size * (sequence_length - 1);
-  data.micro_steps.emplace_back(std::move(batch));
+  data.num_tokens = num_batches * batch_size * sequence_length;
+  data.num_trained_tokens = num_batches * batch_size * (sequence_length - 1);
+  for (std::int64_t i = 0; i < num_batches; ++i)
+    data.micro_steps.emplace_back(next_batch(state));
   return data;
 }
 
@@ -55,20 +60,44 @@ inline double peak_rss_mib() {
   return 0;
 }
 
-/// Optimizer steps of AdamW on such data for as long as the benchmark asks, and their counters.
+/// Optimizer steps of AdamW on such data.
+class Steps {
+ public:
+  /// What is given outlives this. `num_batches`: micro-batches of a step.
+  Steps(const train::Engine& engine, const model::ParameterTable& table,
+        std::int64_t num_batches = 1)
+      : engine_(engine), optimizer_(settings(), table, engine.shards), num_batches_(num_batches) {}
+
+  train::StepResult next() {
+    return train::run_step(engine_, {}, next_step(tokens_, num_batches_), optimizer_,
+                           {.step = step_++, .lr = settings().lr, .max_grad_norm = 1});
+  }
+
+ private:
+  static optim::OptimizerSettings settings() {
+    optim::OptimizerSettings settings;
+    settings.lr = 1e-4;
+    settings.weight_decay = 0.1;
+    return settings;
+  }
+
+  const train::Engine& engine_;
+  optimizers::adamw::AdamW optimizer_;
+  std::int64_t num_batches_;
+  std::uint32_t tokens_ = 1;
+  std::int64_t step_ = 0;
+};
+
+inline constexpr double ms_per_s = 1e3;
+
+/// Steps for as long as the benchmark asks, and their counters.
 inline void run_steps(benchmark::State& state, const train::Engine& engine,
                       const model::ParameterTable& table) {
-  optim::OptimizerSettings settings;
-  settings.lr = 1e-4;
-  settings.weight_decay = 0.1;
-  optimizers::adamw::AdamW optimizer(settings, table, engine.shards);
-  std::uint32_t tokens = 1;
+  Steps steps(engine, table);
   std::int64_t i = 0;
   double loss = 0, update_s = 0;
   for (auto _ : state) {
-    const train::StepResult result =
-        train::run_step(engine, {}, next_step(tokens), optimizer,
-                        {.step = i, .lr = settings.lr, .max_grad_norm = 1});
+    const train::StepResult result = steps.next();
     loss = result.loss;
     update_s += result.optimizer_s;
     ++i;
@@ -77,7 +106,6 @@ inline void run_steps(benchmark::State& state, const train::Engine& engine,
       static_cast<double>(i * batch_size * sequence_length), benchmark::Counter::kIsRate);
   state.counters["loss"] = loss;
   // A step less this is what the forward and backward passes cost, and the gradients' norm.
-  constexpr double ms_per_s = 1e3;
   state.counters["update_ms"] = ms_per_s * update_s / static_cast<double>(i);
   state.counters["peak_rss_mib"] = peak_rss_mib();
 }

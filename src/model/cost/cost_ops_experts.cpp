@@ -64,7 +64,11 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   const std::int64_t output = tokens * width * element_, all = output * experts.top_k;
   const std::int64_t here = own.choices * width * element_;
   const std::int64_t moved = settings_.share.place.ep > 1 ? 2 * here : here < all ? here : 0;
-  const std::int64_t there = (experts.scales_input ? 2 : 1) * all + moved, back = all + moved;
+  // The host's kernels scale copies as they make them, and add them where they lie.
+  const bool has_kernels = !settings_.on_gpu && !settings_.is_composed;
+  const std::int64_t scaled = experts.scales_input && !has_kernels ? all : 0;
+  const std::int64_t there = all + scaled + moved, back = all + moved;
+  const std::int64_t added = has_kernels ? all + output : 2 * all;
   // Of x own tokens are kept: backward gathers all again.
   const std::int64_t whole = shares_tokens() ? output : 0;
   const std::int64_t elements = own.choices * own.d_ff;
@@ -84,7 +88,7 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
                 {whole + here + again + of_gate_up.forward, unpacked},
                 {here + again + of_down.forward, unpacked},
                 {back + again},
-                {2 * all + (experts.top_k > 1 ? output : 0) + again}};
+                {added + again}};
   // The gate and what it is multiplied with.
   if (!experts.activation.is_swiglu()) op.forward.push_back({hidden + again});
   // Of each row its expert's, where all are computed together.
@@ -95,7 +99,7 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   // Gradients of outputs with and without the choices' weights, whose own are sums in fp32.
   const std::int64_t d_outputs = (experts.scales_input ? 1 : 2) * here;
   const std::int64_t of_weights =
-      experts.scales_input ? 0 : activated + reduction_bytes(settings_, elements);
+      experts.scales_input || has_kernels ? 0 : activated + reduction_bytes(settings_, elements);
   op.backward = {
       {whole + back},
       {d_outputs + activated + again + of_down.backward, unpacked},
@@ -106,9 +110,11 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
       {hidden + whole + 2 * here + of_gate_up.backward, unpacked},
       {hidden + whole + 2 * here + std::max(of_gradient(own.gate_up), of_gate_up.weight_gradient)},
       {whole + back},
-      {2 * all + 2 * output}};
-  if (experts.scales_input)
-    op.backward.push_back({whole + 2 * all + reduction_bytes(settings_, all / element_)});
+      {std::max(added + output, 3 * output)}};
+  if (experts.scales_input) {
+    const std::int64_t sums = has_kernels ? 0 : all + reduction_bytes(settings_, all / element_);
+    op.backward.push_back({whole + 2 * all + sums});
+  }
 }
 
 /// Copies go to the ranks of their experts and come back, forward and backward, and in backward go
@@ -171,9 +177,11 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const TensorSize& routed_ND,
   const OwnExperts own = own_experts(rows, experts, tokens);
   OpCost op{.inputs = {x_ND}, .outputs = {y.number}};
   op.gradients = {{x_ND.number, x_ND.bytes}};
-  // Probabilities; of each choice its number, weight and place.
+  // Probabilities, where weights or the loss have them; of each choice its number, weight and
+  // place.
+  const std::int64_t scored = experts.scales_input && experts.balance == 0 ? 0 : experts.num;
   const std::int64_t routing =
-      tokens * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
+      tokens * (fp32_bytes * scored + experts.top_k * (2 * int64_bytes + fp32_bytes));
   op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, own.inner)};
   if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(own.choices, own.d_ff));
   if (routed_ND.bytes > 0) {

@@ -36,15 +36,12 @@ void product_of_common_rows(const at::Tensor& out, const at::Tensor& in, std::in
   out.narrow(0, first, count).copy_(of_out.narrow(0, 0, count));
 }
 
-CommonRows common_rows(const at::Tensor& a, const at::Tensor& b, std::int64_t first,
-                       std::int64_t count, std::int64_t common) {
-  if (common == count) return {a.narrow(0, first, count), b.narrow(0, first, count)};
-  const bool is_end = first + common > a.size(0);
-  const bool copies_a = is_end || a.size(1) <= b.size(1), copies_b = is_end || !copies_a;
-  const auto rows = [&](const at::Tensor& of, bool copies) {
-    return copies ? with_zeros(of, first, count, common) : of.narrow(0, first, common);
-  };
-  return {rows(a, copies_a), rows(b, copies_b)};
+CommonRows common_rows(at::Tensor& a, const at::Tensor& b, std::int64_t first, std::int64_t count,
+                       std::int64_t common) {
+  if (first + common > a.size(0))
+    return {with_zeros(a, first, count, common), with_zeros(b, first, count, common)};
+  if (common > count) a.narrow(0, first + count, common - count).zero_();
+  return {a.narrow(0, first, common), b.narrow(0, first, common)};
 }
 
 }  // namespace finetune::model

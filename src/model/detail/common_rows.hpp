@@ -27,12 +27,12 @@ void product_of_common_rows(const at::Tensor& out, const at::Tensor& in, std::in
                             std::int64_t count, std::int64_t common,
                             const std::function<void(at::Tensor&, const at::Tensor&)>& product);
 
-/// Rows [first, first + count) of `a` and of `b` with zeros behind one of them, so that a^T b is of
-/// `common` rows: neighbours in the other one are multiplied with zeros.
+/// Rows [first, first + count) of `a` and of `b`, so that a^T b is of `common` rows: those behind
+/// are zeros of `a`, which are written there, and whatever neighbours `b` has.
 struct CommonRows {
   at::Tensor a, b;
 };
-CommonRows common_rows(const at::Tensor& a, const at::Tensor& b, std::int64_t first,
-                       std::int64_t count, std::int64_t common);
+CommonRows common_rows(at::Tensor& a, const at::Tensor& b, std::int64_t first, std::int64_t count,
+                       std::int64_t common);
 
 }  // namespace finetune::model

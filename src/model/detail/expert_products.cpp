@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/detail/expert_products.hpp"
 
+#include <numeric>
 #include <vector>
 
 #include "model/adapter_math.hpp"
@@ -20,6 +21,17 @@ void for_each_expert(const RowCounts& rows, const F& f) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] > 0) f(static_cast<std::int64_t>(i), first, counts[i]);
     first += counts[i];
+  }
+}
+
+/// The same from the last one on: whoever is called may write to rows behind its expert's.
+template <typename F>
+void for_each_expert_backwards(const RowCounts& rows, const F& f) {
+  const std::vector<std::int64_t>& counts = rows.on_host();
+  std::int64_t end = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  for (std::size_t i = counts.size(); i-- > 0;) {
+    end -= counts[i];
+    if (counts[i] > 0) f(static_cast<std::int64_t>(i), end, counts[i]);
   }
 }
 
@@ -177,12 +189,12 @@ bool ExpertProducts::groups_gradients(const at::Tensor& dy, const at::Tensor& x,
   return weights_.has_series_gradient(of) && !(fp8 && fp8->weight_gradients);
 }
 
-void ExpertProducts::add_gradients(const at::Tensor& dy, const at::Tensor& x,
+void ExpertProducts::add_gradients(at::Tensor& dy, const at::Tensor& x,
                                    Projection projection) const {
-  add_matrix_gradients(dy, x, projection);
   if (biases(projection) >= 0) add_bias_gradients(dy, projection);
   if (const Adapted* parts = adapted(projection); parts != nullptr)
     parts->math->add_expert_gradients(weights_, *parts, of_rows(), dy, x);
+  add_matrix_gradients(dy, x, projection);
 }
 
 void ExpertProducts::add_bias_gradients(const at::Tensor& dy, Projection projection) const {
@@ -204,13 +216,13 @@ void ExpertProducts::add_bias_gradients(const at::Tensor& dy, Projection project
   });
 }
 
-void ExpertProducts::add_matrix_gradients(const at::Tensor& dy, const at::Tensor& x,
+void ExpertProducts::add_matrix_gradients(at::Tensor& dy, const at::Tensor& x,
                                           Projection projection) const {
   // Frozen: nobody is to wait for counts.
   if (dy.size(0) == 0 || weights_.trained(series(projection).first).empty()) return;
   if (groups_gradients(dy, x, projection)) return add_grouped(dy, x, projection);
   if (is_fused()) return add_fused(dy, x, projection);
-  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+  for_each_expert_backwards(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
     const RowRange rows = series(projection).at(i);
     const std::optional<Fp8Recipe> fp8 = weights_.matrix(rows).fp8;
     const auto [of_dy, of_x] =
@@ -235,14 +247,13 @@ void ExpertProducts::add_grouped(const at::Tensor& dy, const at::Tensor& x,
   }
 }
 
-void ExpertProducts::add_fused(const at::Tensor& dy, const at::Tensor& x,
-                               Projection projection) const {
+void ExpertProducts::add_fused(at::Tensor& dy, const at::Tensor& x, Projection projection) const {
   const GradientSlot slot = weights_.gradient(series(projection).first);
   if (!slot.tensor.defined()) return;
   at::Tensor all = slot.tensor;
   // Experts that no token chose are written by nobody.
   if (!slot.accumulate) all.zero_();
-  for_each_expert(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+  for_each_expert_backwards(counts_, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
     const auto [of_dy, of_x] = common_rows(dy, x, first, count, common_row_count(count, x, path_));
     at::Tensor target = all.select(0, i);
     is_by_inputs() ? product_add(target, of_x.t(), of_dy, path_)

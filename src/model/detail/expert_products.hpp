@@ -54,8 +54,8 @@ class ExpertProducts {
   /// The dot product of each row of dy with its expert's biases, [M] fp32; undefined without any.
   at::Tensor dots_with_biases(const at::Tensor& dy, Projection projection) const;
   /// Adds dy^T x of each expert to the gradient of its matrix, and the sum of dy to that of its
-  /// biases.
-  void add_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
+  /// biases. Afterwards dy may be zero in places.
+  void add_gradients(at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
  private:
   /// nullptr: nothing.
@@ -78,12 +78,12 @@ class ExpertProducts {
                             std::int64_t num_inputs) const;
   at::Tensor experts_of_rows(std::int64_t num_rows) const;
   void add_biases(const at::Tensor& y, Projection projection) const;
-  void add_matrix_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
+  void add_matrix_gradients(at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_bias_gradients(const at::Tensor& dy, Projection projection) const;
   bool takes_together(const at::Tensor& rows, const Weight& all) const;
   bool groups_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_grouped(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
-  void add_fused(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
+  void add_fused(at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
   Weights& weights_;
   ExpertRows rows_;

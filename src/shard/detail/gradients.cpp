@@ -63,14 +63,13 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
   const bool is_alone = !groups_.gathers(map_.unit(unit));
   has_sum_[static_cast<std::size_t>(unit)] = 1;
   if (!sums_in_place_) {
-    if (is_first) sum(unit).zero_();
     if (is_alone) {
-      add_alone(unit, buffer);
+      add_alone(unit, buffer, is_first);
       pool_.put(std::move(buffer));
-    } else if (options_.device.is_cpu()) {
-      start_on_host(unit, std::move(buffer));
     } else {
-      start_on_device(unit, std::move(buffer));
+      if (is_first) sum(unit).zero_();
+      options_.device.is_cpu() ? start_on_host(unit, std::move(buffer))
+                               : start_on_device(unit, std::move(buffer));
     }
   }
   if (is_alone && pass == Pass::last) start_over_replicas(unit);
@@ -79,9 +78,12 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
     arrive();
 }
 
-void Gradients::add_alone(int unit, const at::Tensor& buffer) {
-  if (!options_.device.is_cpu()) return add_alone_on_device(unit, buffer);
-  const std::int64_t bad = add(buffer, options_.numbers, limit_, sum(unit));
+void Gradients::add_alone(int unit, const at::Tensor& buffer, bool is_first) {
+  if (!options_.device.is_cpu()) {
+    if (is_first) sum(unit).zero_();
+    return add_alone_on_device(unit, buffer);
+  }
+  const std::int64_t bad = add(buffer, options_.numbers, limit_, is_first, sum(unit));
   if (bad >= 0) note(unit, bad, buffer[bad].item<float>());
 }
 

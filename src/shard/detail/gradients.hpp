@@ -89,7 +89,7 @@ class Gradients {
   std::int64_t shard_size(int unit) const { return map_.unit(unit).shard_size; }
   comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
   void make_sum(int unit);
-  void add_alone(int unit, const at::Tensor& buffer);
+  void add_alone(int unit, const at::Tensor& buffer, bool is_first);
   void add_alone_on_device(int unit, const at::Tensor& buffer);
   at::Tensor to_wire_on_device(int unit, const at::Tensor& gradient);
   void start_on_host(int unit, at::Tensor buffer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/packing.hpp"
 
+#include <cmath>
 #include <limits>
 
 #include "core/dtype.hpp"
@@ -93,6 +94,19 @@ TEST(Packing, RefusesSpansOfDifferentSizes) {
   const std::vector<float> values(3);
   std::vector<bf16> target(2);
   EXPECT_ANY_THROW((narrow<float, bf16>(values, target)));
+}
+
+TEST(Packing, AStartedSumIsThatOfZerosAndTerms) {
+  const std::vector<float> values{1.5f, -0.0f, 0.0f, -2.25f, 0x1p-130f};
+  std::vector<bf16> terms(values.size());
+  narrow<float, bf16>(values, terms);
+  std::vector<float> added(values.size()), started(values.size(), 7.0f);
+  add<bf16>(terms, added);
+  start_sum<bf16>(terms, started);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(added[i], started[i]);
+    EXPECT_EQ(std::signbit(added[i]), std::signbit(started[i])) << values[i];
+  }
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ class ExpertsInEightBits : public testing::TestWithParam<Fp8Recipe> {
     Results results;
     for (std::uint64_t pass = 0; pass < 2; ++pass) {
       const at::Tensor x = normal({num, in}, 5 + pass).to(at::kBFloat16);
-      const at::Tensor dy = normal({num, out}, 7 + pass).to(at::kBFloat16);
+      at::Tensor dy = normal({num, out}, 7 + pass).to(at::kBFloat16);
       results.y = products.product(x, projection, out);
       results.dx = products.backward(dy, projection, in);
       if (!weights.only_together) products.add_gradients(dy, x, projection);

@@ -93,7 +93,7 @@ Results passes(Weights& weights, const ExpertRows& rows, const Counts& counts, b
   Results results;
   for (std::uint64_t pass = 0; pass < 2; ++pass) {
     const at::Tensor x = normal({num_rows, in}, 5 + pass).to(dtype);
-    const at::Tensor dy = normal({num_rows, out}, 7 + pass).to(dtype);
+    at::Tensor dy = normal({num_rows, out}, 7 + pass).to(dtype);
     results.y = products.product(x, projection, out);
     results.dx = products.backward(dy, projection, in);
     products.add_gradients(dy, x, projection);

@@ -27,5 +27,28 @@ TEST(FindBad, FindsNothingBelowTheLimit) {
   EXPECT_TRUE(find_bad(gradient, gradient.to(at::kDouble), 8.0).is_good.item<bool>());
 }
 
+TEST(AddToSums, TheFirstTermsCountWhatTheSumsHoldAsZeros) {
+  const at::Tensor terms = at::tensor({1.5f, -0.25f, 3.0f}).to(at::kBFloat16);
+  for (const bool is_fixed : {false, true}) {
+    plan::Numbers numbers;
+    if (is_fixed) numbers.determinism = plan::Determinism::topology;
+    const auto dtype = numbers.is_fixed_point() ? at::kLong : at::kFloat;
+    at::Tensor sum = at::full({3}, 99, at::TensorOptions(dtype));
+    EXPECT_EQ(add(terms, numbers, 8.0, /*is_first=*/true, sum), -1);
+    const at::Tensor once = sum.clone();
+    EXPECT_EQ(add(terms, numbers, 8.0, /*is_first=*/false, sum), -1);
+    EXPECT_TRUE(at::equal(sum, once * 2));
+    const double unit = is_fixed ? std::ldexp(1.0, -fixed_point_bits) : 1;
+    EXPECT_TRUE(at::equal(once.to(at::kDouble) * unit, terms.to(at::kDouble)));
+  }
+}
+
+TEST(AddToSums, TheFirstTermThatDoesNotFitIsFound) {
+  plan::Numbers numbers;
+  numbers.determinism = plan::Determinism::topology;
+  at::Tensor sum = at::zeros({3}, at::kLong);
+  EXPECT_EQ(add(at::tensor({1.0f, 9.0f, NAN}), numbers, 8.0, /*is_first=*/true, sum), 1);
+}
+
 }  // namespace
 }  // namespace finetune::shard::wire_test

@@ -173,7 +173,9 @@ inline std::int64_t planned_tensors(const plan::Plan& plan, plan::Category categ
 /// hold in common, and sums that are sent to copies of the model, come as activations go, and a
 /// plan has what they are more: the two together. A packed matrix is unpacked (gathered) at some
 /// moments, and which of two that are almost as large is the peak, a plan need not know: there all
-/// three together. `scratch`: bytes of activations that no plan has.
+/// three together. A rank whose experts are chosen more often than on average holds more than that;
+/// routers of random weights give one up to 30 % more. `scratch`: bytes of activations that no plan
+/// has.
 inline void expect_categories_as_planned(const plan::Plan& plan, const Measured& measured,
                                          std::int64_t scratch) {
   constexpr double rounding = 8192;
@@ -197,17 +199,22 @@ inline void expect_categories_as_planned(const plan::Plan& plan, const Measured&
   const std::int64_t planned_passing =
       planned_tensors(plan, Category::activations) + planned_tensors(plan, Category::communication);
   const double slack = std::max(rounding, static_cast<double>(scratch));
+  const auto uneven =
+      static_cast<std::int64_t>(0.3 * static_cast<double>(plan.uneven_router_bytes));
+  const auto expect_routed = [&](const char* name, std::int64_t used, std::int64_t planned) {
+    expect(name, used, std::clamp(used, planned, planned + uneven), slack);
+  };
   const bool unpacks = std::ranges::any_of(plan.memory, [](const plan::MemoryItem& item) {
     return item.name.find("NF4") != std::string::npos ||
            item.name.find("MXFP4") != std::string::npos;
   });
   if (unpacks) {
-    expect("gathered and activations", gathered + passing, planned_gathered + planned_passing,
-           slack);
+    expect_routed("gathered and activations", gathered + passing,
+                  planned_gathered + planned_passing);
     return;
   }
   expect("gathered", gathered, planned_gathered, rounding);
-  expect("activations", passing, planned_passing, slack);
+  expect_routed("activations", passing, planned_passing);
 }
 
 }  // namespace finetune::tests
