@@ -5,7 +5,8 @@
 // work.
 //
 // And a mixture of 8 experts, of which a token takes 2, beside the dense model of as many active
-// weights: the aim is a step of at most 1.15 times the dense one's. `beside` has the ratio.
+// weights: the aim is a step of at most 1.15 times the dense one's. `beside` has the ratio, of
+// steps of one micro-batch and of several.
 
 #include <benchmark/benchmark.h>
 

@@ -76,8 +76,8 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   std::int64_t unpacked = 0;
   for (const ProjectionShape& shape : {own.gate_up, own.down})
     if (shape.is_packed(settings_)) unpacked = std::max(unpacked, unpacked_bytes(shape, settings_));
-  const Fp8Scratch of_gate_up = expert_scratch(own.gate_up, settings_, own.choices, own.num);
-  const Fp8Scratch of_down = expert_scratch(own.down, settings_, own.choices, own.num);
+  const ExpertScratch of_gate_up = expert_scratch(own.gate_up, settings_, own.choices, own.num);
+  const ExpertScratch of_down = expert_scratch(own.down, settings_, own.choices, own.num);
   const bool computes_again = settings_.recompute == Recompute::cheap;
   const std::int64_t again = computes_again ? activated : 0;
   const auto of_gradient = [&](const ProjectionShape& shape) {

@@ -264,7 +264,7 @@ namespace {
 
 /// The CPU copies rows of the last expert of a product of narrow floats, of which it computes a few
 /// more than there are (product_of_common_rows), and of both factors of its gradient.
-Fp8Scratch common_rows_scratch(const ProjectionShape& shape, const CostSettings& settings,
+ExpertScratch common_rows_scratch(const ProjectionShape& shape, const CostSettings& settings,
                                std::int64_t of_one) {
   const std::int64_t common = common_row_count(of_one);
   if (settings.on_gpu || settings.compute == core::DType::f32 || common == of_one) return {};
@@ -275,7 +275,7 @@ Fp8Scratch common_rows_scratch(const ProjectionShape& shape, const CostSettings&
 
 }  // namespace
 
-Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
+ExpertScratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
                           std::int64_t rows, std::int64_t num) {
   const auto all_of = [&](std::int64_t tokens) { return Fp8Bytes(shape, settings, tokens); };
   const std::int64_t active = std::max<std::int64_t>(1, std::min(num, rows));
@@ -283,7 +283,7 @@ Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& sett
   if (!shape.has_fp8(settings)) return common_rows_scratch(shape, settings, of_one);
   const std::int64_t element = core::size_bytes(settings.compute);
   const std::int64_t input = element * shape.num_inputs, output = element * shape.num_outputs;
-  Fp8Scratch scratch;
+  ExpertScratch scratch;
   if (shape.is_trained && settings.fp8->weight_gradients)
     scratch.weight_gradient = all_of(of_one).weight_gradient(shape, settings.fp8->scaling, 0) +
                               element * shape.num_inputs * shape.num_outputs;

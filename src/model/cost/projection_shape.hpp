@@ -53,17 +53,17 @@ struct Fp8Products {
 };
 Fp8Products fp8_products(const ProjectionShape& shape, const CostSettings& settings);
 
-/// What is quantised, and written on the way, at the worst moment of products of 8 bits of `tokens`
-/// tokens, without their outputs where these are there before. Of experts that are computed by one
-/// launch: of all of them, `num`, with so many rows.
-struct Fp8Scratch {
+/// What products of experts hold next to their outputs, at the worst moment of each, in bytes.
+struct ExpertScratch {
   std::int64_t forward = 0;
   std::int64_t backward = 0;
   std::int64_t weight_gradient = 0;
 };
-/// Of other products: copies of one expert's rows.
-Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
-                          std::int64_t rows, std::int64_t num);
+/// Of `num` experts that have `rows` together. In 8 bits what is quantised and written on the way:
+/// of all of them where one launch computes all, else of one. Of narrow floats on the CPU copies of
+/// one expert's rows.
+ExpertScratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
+                             std::int64_t rows, std::int64_t num);
 
 /// What a projection of `tokens` tokens costs.
 struct ProjectionCost {
