@@ -265,7 +265,7 @@ namespace {
 /// The CPU copies rows of the last expert of a product of narrow floats, of which it computes a few
 /// more than there are (product_of_common_rows), and of both factors of its gradient.
 ExpertScratch common_rows_scratch(const ProjectionShape& shape, const CostSettings& settings,
-                               std::int64_t of_one) {
+                                  std::int64_t of_one) {
   const std::int64_t common = common_row_count(of_one);
   if (settings.on_gpu || settings.compute == core::DType::f32 || common == of_one) return {};
   const std::int64_t bytes =
@@ -276,7 +276,7 @@ ExpertScratch common_rows_scratch(const ProjectionShape& shape, const CostSettin
 }  // namespace
 
 ExpertScratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
-                          std::int64_t rows, std::int64_t num) {
+                             std::int64_t rows, std::int64_t num) {
   const auto all_of = [&](std::int64_t tokens) { return Fp8Bytes(shape, settings, tokens); };
   const std::int64_t active = std::max<std::int64_t>(1, std::min(num, rows));
   const std::int64_t of_one = (rows + active - 1) / active;
