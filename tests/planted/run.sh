@@ -46,29 +46,14 @@ set_up() {
   [ $at_once -gt 2 ] || at_once=2
 }
 
-# targets_of TEST...: what is built for these tests, a line each; nothing if everything is.
-targets_of() {
-  local test target targets=()
-  for test in "$@"; do
-    target=test_${test//\//_}
-    grep -qx "$target: phony" "$copy/build/targets" || return 0
-    targets+=("$target")
-  done
-  printf '%s\n' "${targets[@]}"
-}
+# expression_of TEST: for ctest, on any number of ranks.
+expression_of() { echo "^${1//./\\.}(\\.r[0-9]+)?\$"; }
 
-# expression_of TEST...: for ctest, on any number of ranks.
-expression_of() {
-  local joined
-  joined=$(IFS='|' && echo "$*")
-  echo "^(${joined//./\\.})(\\.r[0-9]+)?\$"
-}
-
-# build_tests TEST...: compiles them; without any, everything.
+# build_tests [TEST]: compiles it; without one, or where it is no program of its own, everything.
 build_tests() {
-  local targets=()
-  [ $# -eq 0 ] || mapfile -t targets < <(targets_of "$@")
-  (compile "$build" "${targets[@]}") >"$build/planted.build.log" 2>&1
+  local target=test_${1//\//_}
+  grep -qx "$target: phony" "$copy/build/targets" || target=all
+  (compile "$build" "$target") >"$build/planted.build.log" 2>&1
 }
 
 # run_tests OPTION...: the default tests but for style/, which would see any change; 0 if all pass. Sets `failed` to the first
@@ -80,7 +65,7 @@ run_tests() {
   [ $code -eq 0 ]
 }
 
-# Leaves out tests that fail without a fault: they would seem to find each.
+# Tests that fail without a fault would seem to find each: they are left out.
 unfit='^$'
 leave_out_unfit() {
   local name names=()
@@ -92,13 +77,22 @@ leave_out_unfit() {
   done
 }
 
+# Builds a test without a fault and runs it, once.
+declare -A known
+know() {
+  [ -z "${known[$1]:-}" ] || return 0
+  known[$1]=yes
+  build_tests "$1" || stop "$1" "the tree does not build" "see $build/planted.build.log" "Correct it first."
+  leave_out_unfit -R "$(expression_of "$1")"
+}
+
 # The tree without a fault, built and run once before other tests than those named are asked.
 judged_all=no
 judge_all() {
   [ $judged_all = no ] || return 0
   judged_all=yes
   say "building and running everything without a fault"
-  build_tests || stop "$build" "the tree does not build" "see $build/planted.build.log" "Correct it first."
+  build_tests "" || stop "$build" "the tree does not build" "see $build/planted.build.log" "Correct it first."
   leave_out_unfit
 }
 
@@ -114,45 +108,34 @@ remove() {
 
 # judge NN: plants, builds, runs; says what became of it, and counts.
 judge() {
-  local number=$1 tests began=$SECONDS
+  local number=$1 test tests began=$SECONDS
   read -r -a tests < <(python3 "$here/faults.py" tests "$number")
-  plant "$number"
-  if ! build_tests "${tests[@]}"; then
-    say "$number does not compile: see $build/planted.build.log"
-    cp "$build/planted.build.log" "$build/planted.build.$number.log"
-  elif ! run_tests --stop-on-failure -R "$(expression_of "${tests[@]}")"; then
-    found=$((found + 1))
-    say "$number found by $failed ($((SECONDS - began)) s)"
-  elif [ $named = yes ]; then
-    say "$number not found by ${tests[*]} ($((SECONDS - began)) s)"
-  else
-    remove
-    judge_all
+  [ $named = yes ] || tests+=("")
+  for test in "${tests[@]}"; do
+    # Without a fault first; the last are all others.
+    if [ -n "$test" ]; then know "$test"; else judge_all; fi
     plant "$number"
-    build_tests
-    if run_tests --stop-on-failure; then
-      say "$number not found ($((SECONDS - began)) s)"
-    else
+    if ! build_tests "$test"; then
+      cp "$build/planted.build.log" "$build/planted.build.$number.log"
+      say "$number does not compile: see $build/planted.build.$number.log"
+      remove
+      return
+    fi
+    if ! run_tests --stop-on-failure ${test:+-R "$(expression_of "$test")"}; then
       found=$((found + 1))
       say "$number found by $failed ($((SECONDS - began)) s)"
+      remove
+      return
     fi
-  fi
-  remove
+    remove
+  done
+  say "$number not found${test:+ by ${tests[*]}} ($((SECONDS - began)) s)"
 }
 
 copy_tree
 set_up
 ninja -C "$build" -t targets all >"$build/targets"
 found=0
-all_tests=()
-for number in "${numbers[@]}"; do
-  read -r -a tests < <(python3 "$here/faults.py" tests "$number")
-  all_tests+=("${tests[@]}")
-done
-mapfile -t all_tests < <(printf '%s\n' "${all_tests[@]}" | sort -u)
-say "building and running without a fault: ${all_tests[*]}"
-build_tests "${all_tests[@]}" || stop "$build" "the tree does not build" "see $build/planted.build.log" "Correct it first."
-leave_out_unfit -R "$(expression_of "${all_tests[@]}")"
 trap remove EXIT
 for number in "${numbers[@]}"; do judge "$number"; done
 say "$found of ${#numbers[@]} found"
