@@ -91,15 +91,17 @@ function(finetune_label_tests kind)
   endforeach()
 endfunction()
 
-# finetune_add_test(unit/core SOURCES a.cpp ... LIBRARIES finetune::core ... [RANKS 1 2 4]
+# finetune_add_test(unit/core SOURCES a.cpp ... LIBRARIES finetune::core ... [RANKS 1 2 4] [SOAK_RANKS 3]
 #                   [ATEN] [TIMEOUT s] [LABELS ...])
-# Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one
-# ctest per number of ranks, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
+# Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one ctest that starts the
+# program once, on as many ranks as the largest number, and runs the suite on that many of them for each number. Numbers
+# beyond four have a ctest of their own, unit/core.r8; ranks beyond the cores run oversubscribed. TIMEOUT is of each
+# number. SOAK_RANKS: those that only `tests/run.sh --all` runs, as unit/core/soak.
 # Its kind (see above) is quick or ranks unless LABELS names another or FINETUNE_TEST_KIND is set.
 # With FINETUNE_SANITIZE: named sanitized/unit/core... (threads/unit/comm... with the thread sanitizer),
 # on two ranks at most, and built by the target sanitized_tests.
 function(finetune_add_test name)
-  cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;SOAK_RANKS;LABELS" ${ARGN})
   if(FINETUNE_SANITIZE AND arg_ATEN AND NOT FINETUNE_SANITIZE_ATEN)
     return()
   endif()
@@ -107,7 +109,7 @@ function(finetune_add_test name)
     set(arg_TIMEOUT 600)
   endif()
   set(kind quick)
-  if(arg_RANKS)
+  if(arg_RANKS OR arg_SOAK_RANKS)
     set(kind ranks)
   endif()
   if(FINETUNE_TEST_KIND)
@@ -123,9 +125,6 @@ function(finetune_add_test name)
   string(REPLACE "/" "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   if(FINETUNE_SANITIZE)
-    if(NOT TARGET sanitized_tests)
-      add_custom_target(sanitized_tests)
-    endif()
     add_dependencies(sanitized_tests ${target})
     if(FINETUNE_SANITIZE STREQUAL thread)
       string(PREPEND name "threads/")
@@ -133,6 +132,8 @@ function(finetune_add_test name)
       string(PREPEND name "sanitized/")
     endif()
     list(APPEND arg_LABELS sanitized)
+    list(APPEND arg_RANKS ${arg_SOAK_RANKS})
+    set(arg_SOAK_RANKS "")
     list(FILTER arg_RANKS EXCLUDE REGEX "^([3-9]|[0-9][0-9]+)$")
     math(EXPR arg_TIMEOUT "3 * ${arg_TIMEOUT}")
     # Every allocation is remembered by frame pointers, which cost a fifth of unwinding by tables. libtorch is
@@ -153,7 +154,7 @@ function(finetune_add_test name)
   else()
     finetune_share_headers(${target} test)
   endif()
-  if(NOT arg_RANKS)
+  if(NOT arg_RANKS AND NOT arg_SOAK_RANKS)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES
@@ -162,22 +163,40 @@ function(finetune_add_test name)
   endif()
   target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
   target_link_libraries(${target} PRIVATE finetune::comm GTest::gtest)
+  # What Open MPI holds when a rank ends depends on when the last messages of the others came, so its
+  # leaks come and go with the load; and the leak sanitizer stops a process by ptrace, which fails now
+  # and then under mpirun. Leaks are looked for in the tests without ranks.
+  list(TRANSFORM environment REPLACE "^(ASAN_OPTIONS=.*)$" "\\1:detect_leaks=0")
   foreach(ranks IN LISTS arg_RANKS)
-    add_test(NAME ${name}.r${ranks}
-      COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun.sh ${ranks} $<TARGET_FILE:${target}>)
-    # What Open MPI holds when a rank ends depends on when the last messages of the others came, so its
-    # leaks come and go with the load; and the leak sanitizer stops a process by ptrace, which fails now
-    # and then under mpirun. Leaks are looked for in the tests without ranks.
-    set(rank_environment ${environment})
-    # Ranks wait for each other thousands of times: where another test has their core, each time is a time slice.
-    set(processors ${ranks})
-    if(ranks GREATER 1)
-      math(EXPR processors "${ranks} + 1")
+    if(ranks GREATER 4)
+      list(REMOVE_ITEM arg_RANKS ${ranks})
+      finetune_add_launch(${name}.r${ranks} ${target} "${ranks}" ${arg_TIMEOUT} "${arg_LABELS}" ${cost} "${environment}")
     endif()
-    list(TRANSFORM rank_environment REPLACE "^(ASAN_OPTIONS=.*)$" "\\1:detect_leaks=0")
-    set_tests_properties(${name}.r${ranks} PROPERTIES
-      PROCESSORS ${processors} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}" COST ${cost}
-      ENVIRONMENT "${rank_environment}"
-      SKIP_REGULAR_EXPRESSION "no mpirun here")
   endforeach()
+  finetune_add_launch(${name} ${target} "${arg_RANKS}" ${arg_TIMEOUT} "${arg_LABELS}" ${cost} "${environment}")
+  list(REMOVE_ITEM arg_LABELS quick ranks slow)
+  finetune_add_launch(${name}/soak ${target} "${arg_SOAK_RANKS}" ${arg_TIMEOUT} "${arg_LABELS};soak" ${cost} "${environment}")
+endfunction()
+
+# One launch of a program of finetune_add_test on several numbers of ranks, one after the other (tests/support/mpi_main.cpp).
+function(finetune_add_launch name target numbers timeout labels cost environment)
+  if(NOT numbers)
+    return()
+  endif()
+  list(SORT numbers COMPARE NATURAL)
+  list(GET numbers -1 most)
+  list(LENGTH numbers count)
+  list(TRANSFORM numbers PREPEND ranks_ OUTPUT_VARIABLE rank_labels)
+  list(JOIN numbers "," numbers)
+  # Ranks wait for each other thousands of times: where another test has their core, each time is a time slice.
+  set(processors ${most})
+  if(most GREATER 1)
+    math(EXPR processors "${most} + 1")
+  endif()
+  math(EXPR total "${count} * ${timeout} + 60")
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun.sh ${most} $<TARGET_FILE:${target}>
+    --name=${name} --ranks=${numbers} --limit=${timeout})
+  set_tests_properties(${name} PROPERTIES
+    PROCESSORS ${processors} TIMEOUT ${total} LABELS "${rank_labels};${labels}" COST ${cost}
+    ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no mpirun here")
 endfunction()

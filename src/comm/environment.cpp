@@ -63,7 +63,7 @@ int share_of_cores(const Communicator& node) {
 
 }  // namespace
 
-Environment::Environment(int& argc, char**& argv) {
+Environment::Environment(int& argc, char**& argv) : owns_mpi_(true) {
   FlightRecorder::catch_signal();
   int provided = 0;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -71,6 +71,16 @@ Environment::Environment(int& argc, char**& argv) {
   auto world = std::make_shared<Communicator::Handle>();
   world->comm = MPI_COMM_WORLD;
   world->owned = false;
+  begin(world);
+}
+
+Environment::Environment(const Communicator& given) {
+  auto world = std::make_shared<Communicator::Handle>();
+  check_mpi(MPI_Comm_dup(Raw::of(given), &world->comm), "MPI_Comm_dup");
+  begin(world);
+}
+
+void Environment::begin(const std::shared_ptr<Communicator::Handle>& world) {
   world->activity = activity_;
   world->complete("world");
   world_ = Communicator(world);
@@ -79,7 +89,7 @@ Environment::Environment(int& argc, char**& argv) {
 
   auto node = std::make_shared<Communicator::Handle>();
   node->activity = activity_;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
+  check_mpi(MPI_Comm_split_type(world->comm, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
                                 &node->comm),
             "MPI_Comm_split_type");
   node->complete("node");
@@ -96,7 +106,7 @@ Environment::~Environment() {
   flight_.reset();
   node_ = Communicator();
   world_ = Communicator();
-  if (std::uncaught_exceptions() == 0) MPI_Finalize();
+  if (owns_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
 int Environment::cores() const {

@@ -27,6 +27,9 @@ struct Topology {
 class Environment {
  public:
   Environment(int& argc, char**& argv);
+  /// The ranks of `given` as a world of their own inside a job whose MPI another environment keeps:
+  /// a part of the job that ends before the job does. Collective on `given`.
+  explicit Environment(const Communicator& given);
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
@@ -51,6 +54,10 @@ class Environment {
   int report(const std::exception& error) const;
 
  private:
+  /// Fills in the rest. Collective on `world`.
+  void begin(const std::shared_ptr<Communicator::Handle>& world);
+
+  bool owns_mpi_ = false;
   std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   Communicator world_;
   Communicator node_;

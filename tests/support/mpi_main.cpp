@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of tests that run on several ranks: failures of every rank are printed by the first one,
-// and the exit status is the worst of all.
+// main() of tests that run on several ranks. One launch runs the suite on each number of ranks that
+// --ranks names: on the first so many, while the others sleep. Failures of every rank are printed
+// by the first one, and the exit status is the worst of all.
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
+#include "comm/detail/launcher.hpp"
 #include "comm/environment.hpp"
+#include "core/clock.hpp"
+#include "core/error.hpp"
 #include "support/ranks.hpp"
 
 #ifdef FINETUNE_ADDRESS_SANITIZER
@@ -22,10 +33,13 @@ extern "C" int dlclose(void* /*library*/) noexcept {
 namespace {
 
 const finetune::comm::Environment* environment = nullptr;
+std::atomic<const testing::TestInfo*> running = nullptr;
 
 /// Collects this rank's failures and hands them to the first rank at the end of each test.
 /// Collective: every rank runs the same tests in the same order.
 class RankListener : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& info) override { running = &info; }
+
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed() || finetune::tests::world().is_root()) return;
     std::ostringstream text;
@@ -39,6 +53,7 @@ class RankListener : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& info) override {
     const auto texts = finetune::tests::world().all_gather_text(failures_);
     failures_.clear();
+    running = nullptr;
     if (!finetune::tests::world().is_root()) return;
     for (const std::string& text : texts) {
       if (!text.empty())
@@ -48,6 +63,91 @@ class RankListener : public testing::EmptyTestEventListener {
 
   std::string failures_;
 };
+
+/// The program's own arguments, after GoogleTest has taken its.
+struct Arguments {
+  std::string name = "tests";       ///< in the report
+  std::vector<int> num_ranks;       ///< of each run of the suite; empty: one, on all ranks
+  std::chrono::seconds limit{600};  ///< of each run
+
+  static Arguments read(int argc, char** argv) {
+    Arguments arguments;
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view word = argv[i];
+      const std::string value(word.substr(std::min(word.find('=') + 1, word.size())));
+      if (word.starts_with("--name=")) arguments.name = value;
+      if (word.starts_with("--limit=")) arguments.limit = std::chrono::seconds(std::stol(value));
+      if (!word.starts_with("--ranks=")) continue;
+      std::istringstream numbers(value);
+      for (std::string number; std::getline(numbers, number, ',');)
+        arguments.num_ranks.push_back(std::stoi(number));
+    }
+    return arguments;
+  }
+};
+
+/// Ends the job, with the name of the test that is running, unless it is destroyed in time.
+class Deadline {
+ public:
+  Deadline(std::string name, std::chrono::seconds limit)
+      : name_(std::move(name)), thread_([this, limit] { wait(limit); }) {}
+  ~Deadline() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  void wait(std::chrono::seconds limit) {
+    std::unique_lock lock(mutex_);
+    if (over_.wait_for(lock, limit, [this] { return is_over_; })) return;
+    const testing::TestInfo* test = running;
+    std::printf("%s: not done after %lld s, in %s.%s\n", name_.c_str(),
+                static_cast<long long>(limit.count()),
+                test != nullptr ? test->test_suite_name() : "no test",
+                test != nullptr ? test->name() : "");
+    std::fflush(stdout);
+    finetune::comm::abort_job(static_cast<int>(finetune::core::ErrorKind::io));
+  }
+
+  std::string name_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+/// Runs the suite on the first `num_ranks` of the job; the worst status of all of these on each of
+/// them, 0 on the others. Collective on the job.
+int run_on(const finetune::comm::Environment& job, int num_ranks, const Arguments& arguments) {
+  const bool takes_part = job.world().rank() < num_ranks;
+  const auto group = job.world().split(takes_part ? 0 : 1, job.world().rank(), "tests");
+  int status = 0;
+  if (takes_part) {
+    const std::string name =
+        arguments.name + " on " + std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks");
+    const finetune::comm::Environment ranks(group);
+    environment = &ranks;
+    const finetune::core::Stopwatch watch;
+    const Deadline deadline(name, arguments.limit);
+    status = static_cast<int>(
+        group.all_reduce(std::int64_t{RUN_ALL_TESTS()}, finetune::comm::Reduce::max));
+    if (group.is_root()) {
+      const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+      std::printf("%s: %s, %d tests in %.1f s\n", name.c_str(), status == 0 ? "passed" : "FAILED",
+                  tests.test_to_run_count() - tests.skipped_test_count(), watch.seconds());
+      std::fflush(stdout);
+    }
+  }
+  // Who takes no part sleeps here.
+  job.world().barrier();
+  return status;
+}
 
 }  // namespace
 
@@ -62,12 +162,16 @@ const comm::Environment& mpi() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  finetune::comm::Environment env(argc, argv);
-  environment = &env;
+  Arguments arguments = Arguments::read(argc, argv);
+  finetune::comm::Environment job(argc, argv);
+  if (arguments.num_ranks.empty()) arguments.num_ranks = {job.world().size()};
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (!env.world().is_root()) delete listeners.Release(listeners.default_result_printer());
+  if (!job.world().is_root()) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new RankListener);
-  const int status = RUN_ALL_TESTS();
+  int status = 0;
+  for (const int num_ranks : arguments.num_ranks)
+    status = std::max(status, run_on(job, num_ranks, arguments));
+  environment = &job;
   return static_cast<int>(
-      env.world().all_reduce(std::int64_t{status}, finetune::comm::Reduce::max));
+      job.world().all_reduce(std::int64_t{status}, finetune::comm::Reduce::max));
 }

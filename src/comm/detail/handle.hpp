@@ -44,4 +44,9 @@ struct Communicator::Handle {
   }
 };
 
+/// MPI's own handle, for what needs more of it than Communicator offers.
+struct Raw {
+  static MPI_Comm of(const Communicator& comm) { return comm.handle_->comm; }
+};
+
 }  // namespace finetune::comm

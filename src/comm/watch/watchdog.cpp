@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/detail/handle.hpp"
 #include "comm/detail/launcher.hpp"
 #include "comm/mpi/detail/mpi.hpp"
 #include "comm/watch/detail/beat.hpp"
@@ -87,7 +88,7 @@ class Watchdog::Guard {
       hosts_.push_back(topology.node_names[static_cast<std::size_t>(node)]);
     ranks_.resize(hosts_.size());
     heard_at_s_.resize(hosts_.size());
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(Raw::of(environment.world()), &comm_), "MPI_Comm_dup");
     check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     for (const int monitor : {0, last_rank()})
       if (monitor != rank_) outboxes_.push_back({.rank = monitor});
