@@ -305,19 +305,6 @@ find_clang() {
   fi
 }
 
-# The fuzz targets, in a build folder of their own, if this machine has a clang++ with libFuzzer.
-build_fuzz_targets() {
-  find_clang
-  if [ -z "$clang" ]; then
-    say "the fuzz targets are not built: there is no clang++ with libFuzzer here"
-    return
-  fi
-  configure "$build/fuzz" "CMAKE_CXX_COMPILER=$clang" FINETUNE_FUZZ=ON FINETUNE_WERROR=ON \
-    CMAKE_DISABLE_PRECOMPILE_HEADERS=ON CMAKE_UNITY_BUILD=ON CMAKE_UNITY_BUILD_BATCH_SIZE=16 \
-    CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
-  compile "$build/fuzz"
-}
-
 set_up_machine() {
   # The one that comes with the sources goes without saying.
   [ ${#sites[@]} -eq 1 ] || say "settings from $(printf '%s, ' "${sites[@]}" | sed 's/, $//')"

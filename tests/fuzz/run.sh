@@ -12,8 +12,12 @@ seconds=${1:-600}
 shift || true
 packages+=(clang libclang-rt-dev libomp-dev)
 set_up_machine
-build_fuzz_targets
-[ -d "$build/fuzz" ] || exit 69
+find_clang
+[ -n "$clang" ] || stop "clang++" "there is none with libFuzzer" "the fuzz targets are part of it" "Install clang and libclang-rt-dev."
+configure "$build/fuzz" "CMAKE_CXX_COMPILER=$clang" FINETUNE_FUZZ=ON FINETUNE_WERROR=ON \
+  CMAKE_DISABLE_PRECOMPILE_HEADERS=ON CMAKE_UNITY_BUILD=ON CMAKE_UNITY_BUILD_BATCH_SIZE=16 \
+  CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
+compile "$build/fuzz"
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(archive arrow deck import index jinja jsonl manifest mds megatron parquet reshard safetensors table tokenizer)
 
