@@ -31,7 +31,12 @@ expect "launches per step are counted" 1 "$(grep -c '"launches_per_step": [1-9]'
 rehearsed c '^(undisturbed|refused_by_the_plan|out_of_memory|hidden_gpu|asked_to_stop|killed|killed_in_a_save|one_connection|memcheck)$'
 expect "nothing fails in call c" 0 $code
 expect "its checks pass" 8 "$(grep -c '^PASS' c/results-c.txt)"
-for call in a b c; do
+rehearsed first '^(weights|same_bits_run|step_8b_lora_4k|torch_8b_lora_4k|step_8b_fp8_2k|bench|undisturbed|asked_to_stop)$'
+expect "nothing fails in call first" 0 $code
+expect "all of it passes but what needs memory for 8B, or transformers" 8 \
+  "$(grep -cE '^(PASS|SKIP (weights|torch_8b_lora_4k):)' first/results-first.txt)"
+expect "our steps pass" 2 "$(grep -c '^PASS step_8b' first/results-first.txt)"
+for call in a b c first; do
   expect "call $call leaves eight files at most" 1 $(($(find $call -type f | wc -l) <= 8))
   expect "none of them is large" "" "$(find $call -type f -size +16M)"
 done

@@ -15,7 +15,9 @@ begin_call() {
   figures=$out/figures-$call.jsonl
   : >"$results"
   : >"$figures"
-  budget_s=${FINETUNE_BUDGET_S:-510}
+  budget_s=510
+  [ "$call" != first ] || budget_s=560
+  budget_s=${FINETUNE_BUDGET_S:-$budget_s}
   num_failed=0
   trap 'rm -rf "$work"' EXIT
 }
