@@ -178,7 +178,7 @@ function(finetune_add_test name)
   finetune_add_launch(${name}/soak ${target} "${arg_SOAK_RANKS}" ${arg_TIMEOUT} "${arg_LABELS};soak" ${cost} "${environment}")
 endfunction()
 
-# One launch of a program of finetune_add_test on several numbers of ranks, one after the other (tests/support/mpi_main.cpp).
+# One launch of a program of finetune_add_test on several numbers of ranks, see tests/support/mpi_main.cpp.
 function(finetune_add_launch name target numbers timeout labels cost environment)
   if(NOT numbers)
     return()

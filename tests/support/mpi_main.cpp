@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // main() of tests that run on several ranks. One launch runs the suite on each number of ranks that
-// --ranks names: on the first so many, while the others sleep. Failures of every rank are printed
-// by the first one, and the exit status is the worst of all.
+// --ranks names, at once where the numbers have room side by side; ranks that are left over sleep.
+// Failures of every rank are printed by the first of its group, and the exit status is the worst of
+// all.
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -107,11 +114,10 @@ class Deadline {
     std::unique_lock lock(mutex_);
     if (over_.wait_for(lock, limit, [this] { return is_over_; })) return;
     const testing::TestInfo* test = running;
-    std::printf("%s: not done after %lld s, in %s.%s\n", name_.c_str(),
-                static_cast<long long>(limit.count()),
-                test != nullptr ? test->test_suite_name() : "no test",
-                test != nullptr ? test->name() : "");
-    std::fflush(stdout);
+    std::fprintf(stderr, "%s: not done after %lld s, in %s.%s\n", name_.c_str(),
+                 static_cast<long long>(limit.count()),
+                 test != nullptr ? test->test_suite_name() : "no test",
+                 test != nullptr ? test->name() : "");
     finetune::comm::abort_job(static_cast<int>(finetune::core::ErrorKind::io));
   }
 
@@ -122,30 +128,105 @@ class Deadline {
   std::thread thread_;  // last: it uses the others
 };
 
-/// Runs the suite on the first `num_ranks` of the job; the worst status of all of these on each of
-/// them, 0 on the others. Collective on the job.
-int run_on(const finetune::comm::Environment& job, int num_ranks, const Arguments& arguments) {
-  const bool takes_part = job.world().rank() < num_ranks;
-  const auto group = job.world().split(takes_part ? 0 : 1, job.world().rank(), "tests");
-  int status = 0;
-  if (takes_part) {
-    const std::string name =
-        arguments.name + " on " + std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks");
-    const finetune::comm::Environment ranks(group);
-    environment = &ranks;
-    const finetune::core::Stopwatch watch;
-    const Deadline deadline(name, arguments.limit);
-    status = static_cast<int>(
-        group.all_reduce(std::int64_t{RUN_ALL_TESTS()}, finetune::comm::Reduce::max));
-    if (group.is_root()) {
-      const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
-      std::printf("%s: %s, %d tests in %.1f s\n", name.c_str(), status == 0 ? "passed" : "FAILED",
-                  tests.test_to_run_count() - tests.skipped_test_count(), watch.seconds());
-      std::fflush(stdout);
-    }
+/// What this process prints to stdout while the object lives.
+class Captured {
+ public:
+  Captured() : file_(std::tmpfile()), stdout_(::dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    ::dup2(::fileno(file_), STDOUT_FILENO);
   }
-  // Who takes no part sleeps here.
+  ~Captured() { std::fclose(file_); }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  /// Ends the capture.
+  std::string take() {
+    std::fflush(stdout);
+    ::dup2(stdout_, STDOUT_FILENO);
+    ::close(stdout_);
+    std::string text(static_cast<std::size_t>(std::ftell(file_)), '\0');
+    std::rewind(file_);
+    text.resize(std::fread(text.data(), 1, text.size(), file_));
+    return text;
+  }
+
+ private:
+  std::FILE* file_;
+  int stdout_;
+};
+
+/// Numbers of ranks that run at once, and so on: the largest first, each with those that fit beside
+/// it.
+std::vector<std::vector<int>> make_rounds(std::vector<int> numbers, int num_ranks) {
+  std::ranges::sort(numbers, std::greater<>());
+  std::vector<std::vector<int>> rounds;
+  while (!numbers.empty()) {
+    int left = num_ranks;
+    auto& round = rounds.emplace_back();
+    std::erase_if(numbers, [&](int number) {
+      if (number > left) return false;
+      left -= number;
+      round.push_back(number);
+      return true;
+    });
+    if (round.empty()) throw std::invalid_argument("--ranks names more ranks than there are");
+  }
+  return rounds;
+}
+
+/// Runs the suite on all ranks of `group`; the worst status of all of them. `printer` is the first
+/// one's. Collective on `group`.
+int run_suite(const finetune::comm::Communicator& group, const Arguments& arguments,
+              testing::TestEventListener* printer) {
+  const std::string name = arguments.name + " on " + std::to_string(group.size()) +
+                           (group.size() == 1 ? " rank" : " ranks");
+  const finetune::comm::Environment ranks(group);
+  environment = &ranks;
+  RankListener listener;
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  if (group.is_root()) listeners.Append(printer);
+  listeners.Append(&listener);
+  const finetune::core::Stopwatch watch;
+  const Deadline deadline(name, arguments.limit);
+  const auto status = static_cast<int>(
+      group.all_reduce(std::int64_t{RUN_ALL_TESTS()}, finetune::comm::Reduce::max));
+  listeners.Release(&listener);
+  listeners.Release(printer);
+  if (group.is_root()) {
+    const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+    std::printf("%s: %s, %d tests in %.1f s\n", name.c_str(), status == 0 ? "passed" : "FAILED",
+                tests.test_to_run_count() - tests.skipped_test_count(), watch.seconds());
+    std::fflush(stdout);
+  }
+  return status;
+}
+
+/// Runs the suite on groups of these numbers of ranks at once. The root prints what its own group
+/// says, then what the others said. Collective on the job. Returns this rank's status.
+int run_round(const finetune::comm::Environment& job, const std::vector<int>& numbers,
+              const Arguments& arguments, testing::TestEventListener* printer) {
+  const int rank = job.world().rank();
+  int index = 0, begin = 0;
+  for (const int number : numbers) {
+    if (rank < begin + number) break;
+    begin += number;
+    ++index;
+  }
+  const auto group = job.world().split(index, rank, "tests");
+  const bool takes_part = index < static_cast<int>(numbers.size());
+  int status = 0;
+  std::string text;
+  if (takes_part && index == 0) status = run_suite(group, arguments, printer);
+  if (takes_part && index > 0) {
+    Captured captured;
+    status = run_suite(group, arguments, printer);
+    text = captured.take();
+  }
+  // Whoever takes no part, or is done, sleeps here.
   job.world().barrier();
+  for (const std::string& theirs : job.world().gather_text(text))
+    std::fputs(theirs.c_str(), stdout);
+  std::fflush(stdout);
   return status;
 }
 
@@ -166,11 +247,11 @@ int main(int argc, char** argv) {
   finetune::comm::Environment job(argc, argv);
   if (arguments.num_ranks.empty()) arguments.num_ranks = {job.world().size()};
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (!job.world().is_root()) delete listeners.Release(listeners.default_result_printer());
-  listeners.Append(new RankListener);
+  const std::unique_ptr<testing::TestEventListener> printer(
+      listeners.Release(listeners.default_result_printer()));
   int status = 0;
-  for (const int num_ranks : arguments.num_ranks)
-    status = std::max(status, run_on(job, num_ranks, arguments));
+  for (const auto& numbers : make_rounds(arguments.num_ranks, job.world().size()))
+    status = std::max(status, run_round(job, numbers, arguments, printer.get()));
   environment = &job;
   return static_cast<int>(
       job.world().all_reduce(std::int64_t{status}, finetune::comm::Reduce::max));
