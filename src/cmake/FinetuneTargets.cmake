@@ -91,6 +91,15 @@ function(finetune_label_tests kind)
   endforeach()
 endfunction()
 
+# finetune_skip_test(name reason): in the place of a test whose program cannot be built here, so that ctest names it
+# among those that were skipped, and why. Builds with sanitizers leave that to the one without.
+function(finetune_skip_test name reason)
+  if(NOT FINETUNE_SANITIZE)
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+    set_tests_properties(${name} PROPERTIES LABELS quick SKIP_REGULAR_EXPRESSION "skipped:")
+  endif()
+endfunction()
+
 # finetune_add_test(unit/core SOURCES a.cpp ... LIBRARIES finetune::core ... [RANKS 1 2 4] [SOAK_RANKS 3]
 #                   [ATEN] [TIMEOUT s] [LABELS ...])
 # Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one ctest that starts the

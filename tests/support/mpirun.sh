@@ -4,6 +4,10 @@
 set -euo pipefail
 ranks=$1
 shift
+command -v mpirun >/dev/null || {
+  echo "skipped: no mpirun here" >&2
+  exit 77
+}
 options=(-n "$ranks" --oversubscribe --bind-to none)
 # Open MPI refuses to run as root unless told twice; in a container root is all there is.
 [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
