@@ -71,8 +71,9 @@ void run(const comm::Environment& env, const std::string& how, bool is_late) {
 int main(int argc, char** argv) {
   comm::Environment env(argc, argv);
   fake::connect();
+  // As in a run it also sees what becomes of errors.
+  const comm::Watchdog watchdog(env, timeout_s);
   try {
-    const comm::Watchdog watchdog(env, timeout_s);
     run(env, argv[1], env.world().rank() == std::atoi(argv[2]));
   } catch (const std::exception& error) {
     return env.report(error);

@@ -1,26 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // late_rank HOW TIMEOUT_S [RANK ...]: all ranks meet once, then the ranks named do not come to the
-// next collective, in the way named. For watchdog_test.cpp.
+// next collective, in the way named; after "still" they come once the machine has stood still. For
+// watchdog_test.cpp.
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/environment.hpp"
 #include "comm/watch/watchdog.hpp"
+#include "core/awake_clock.hpp"
 
 namespace {
 
 using finetune::comm::Reduce;
 
+/// A file with this process's number, named after its rank, where the program was started.
+void say_where(int rank) {
+  const std::string name = "rank." + std::to_string(rank);
+  std::ofstream(name + ".new") << ::getpid();
+  std::filesystem::rename(name + ".new", name);
+}
+
+/// Returns half a second after this process was stopped for a second or more, by its own clock.
+void wait_for_standstill() {
+  constexpr std::chrono::milliseconds turn{10};
+  finetune::core::AwakeClock clock(1);
+  while (!clock.look())
+    std::this_thread::sleep_for(turn);
+  for (int i = 0; i < 50; ++i)
+    std::this_thread::sleep_for(turn);
+}
+
 void be_late(const std::string& how) {
   if (how == "stop") ::raise(SIGSTOP);
   if (how == "die") ::raise(SIGKILL);
   if (how == "sleep") ::pause();
+  if (how == "still") wait_for_standstill();
   if (how == "loop") {
     // Reads memory that another thread might write, so that it is no undefined endless loop.
     const volatile bool go_on = true;
@@ -43,6 +67,7 @@ int main(int argc, char** argv) {
     env.world().barrier();
     env.activity().set_step(5);
     const auto fsdp = env.world().split(0, env.world().rank(), "fsdp");
+    if (how == "still") say_where(env.world().rank());
     if (is_late) be_late(how);
     fsdp.all_reduce(std::int64_t{1}, Reduce::sum);
     // Nobody waits while all are busy, however long.

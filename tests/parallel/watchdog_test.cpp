@@ -5,13 +5,18 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::watchdog_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int exit_io = 74;
 
@@ -21,12 +26,16 @@ std::string host() {
   return name.data();
 }
 
-Outcome run(int ranks, const std::vector<std::string>& arguments) {
+std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {source_folder() / "tests/support/mpirun.sh",
                                     std::to_string(ranks),
                                     build_folder() / "tests/test_parallel_late_rank"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run_program(words, build_folder());
+  return words;
+}
+
+Outcome run(int ranks, const std::vector<std::string>& arguments) {
+  return run_program(command(ranks, arguments), build_folder());
 }
 
 std::string late(const std::string& rank) {
@@ -78,6 +87,38 @@ TEST(Watchdog, EndsTheJobEvenIfBothRanksThatJudgeAreStopped) {
 
 TEST(Watchdog, LeavesRanksAloneThatAreBusyWhileNobodyWaits) {
   const Outcome outcome = run(3, {"busy", "6"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(outcome.err, "");
+}
+
+/// Where the last rank that judges would speak meanwhile, were it not told.
+TEST(Watchdog, SpeaksOnceThoughItIsHeldUpBeforeItEndsTheJob) {
+  std::vector<std::string> words = command(3, {"sleep", "2", "1"});
+  words.insert(words.begin(), {"env", "FINETUNE_FAULT=watchdog.end:0:*:slow=4000"});
+  expect_named(run_program(words, build_folder()), "1", "busy for ");
+}
+
+TEST(Watchdog, NamesNobodyAfterTheMachineStoodStill) {
+  constexpr int ranks = 3;
+  const fs::path folder = empty_folder("watchdog/still");
+  Process process(command(ranks, {"still", "3", "1"}), folder);
+  std::vector<pid_t> pids;
+  while (std::ssize(pids) < ranks) {
+    const fs::path file = folder / ("rank." + std::to_string(pids.size()));
+    if (pid_t pid = 0; std::ifstream(file) >> pid)
+      pids.push_back(pid);
+    else
+      ASSERT_TRUE(process.read_for(5)) << "it ended before all ranks were there";
+  }
+  for (const pid_t pid : pids)
+    ::kill(pid, SIGSTOP);
+  // Those that wait have waited for longer than the timeout then, and nobody has been heard of.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(4500);
+  while (std::chrono::steady_clock::now() < end)
+    process.read_for(50);
+  for (const pid_t pid : pids)
+    ::kill(pid, SIGCONT);
+  const Outcome outcome = process.wait(run_limit);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(outcome.err, "");
 }

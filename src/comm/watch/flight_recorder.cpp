@@ -11,6 +11,7 @@
 #include <csignal>
 #include <utility>
 
+#include "core/awake_clock.hpp"
 #include "core/file.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"
@@ -98,8 +99,13 @@ bool FlightRecorder::write(const std::string& reason, double limit_s, std::vecto
   wishes_.push_back({reason, std::move(heard)});
   const std::int64_t own = ++num_asked_;
   ::sem_post(&wake);
-  return written_.wait_for(lock, std::chrono::duration<double>(limit_s),
-                           [&] { return num_done_ >= own; });
+  constexpr double turn_s = 0.1;
+  core::AwakeClock waiting(2 * turn_s);
+  while (num_done_ < own && waiting.seconds() < limit_s) {
+    written_.wait_for(lock, std::chrono::duration<double>(turn_s));
+    waiting.look();
+  }
+  return num_done_ >= own;
 }
 
 void FlightRecorder::set_call(std::function<void()> call) {
@@ -112,7 +118,7 @@ void FlightRecorder::write_everywhere(const std::string& reason, double limit_s)
   std::function<void()> call;
   {
     const std::lock_guard lock(mutex_);
-    if (!folder_.empty()) call = call_;
+    call = call_;
   }
   if (call) call();
 }

@@ -56,7 +56,7 @@ class FlightRecorder {
   /// Asks for the file and waits for it, for `limit_s` at most. Returns whether it is written.
   bool write(const std::string& reason, double limit_s, std::vector<Heard> heard = {});
 
-  /// The same on every rank that can be reached: `call` asks the others; null: nobody does.
+  /// The same on every rank that can be reached: `call` tells the others; null: nobody does.
   void set_call(std::function<void()> call);
   void write_everywhere(const std::string& reason, double limit_s);
 

@@ -21,6 +21,8 @@
 #include "comm/mpi/detail/mpi.hpp"
 #include "comm/watch/detail/beat.hpp"
 #include "comm/watch/hang.hpp"
+#include "core/awake_clock.hpp"
+#include "core/fault.hpp"
 #include "core/log.hpp"
 
 namespace finetune::comm {
@@ -31,26 +33,9 @@ constexpr int call_tag = 2;    ///< write your flight record
 constexpr int answer_tag = 3;  ///< it is written
 constexpr double call_interval_s = 0.2;
 constexpr double longest_record_s = 5;
-
-/// Counts the time in which its owner runs: a pause longer than `longest_s` between two looks is
-/// one in which this process was stopped, and the others probably too.
-class AwakeClock {
- public:
-  explicit AwakeClock(double longest_s) : longest_s_(longest_s) {}
-  /// Whether this process was stopped since the last look.
-  bool look() {
-    const double passed_s = watch_.seconds();
-    seconds_ += std::min(passed_s, longest_s_);
-    watch_.restart();
-    return passed_s > longest_s_;
-  }
-  double seconds() const { return seconds_; }
-
- private:
-  core::Stopwatch watch_;
-  double longest_s_;
-  double seconds_ = 0;
-};
+constexpr double longest_end_s = 90;  ///< of a job: its records, and abort_job
+/// Beats after which a rank that judges has judged what was known before them.
+constexpr std::int64_t beats_to_speak = 3;
 
 /// Where this rank's heartbeats go, one at a time.
 struct Outbox {
@@ -75,12 +60,12 @@ struct Outbox {
 // judgement is about.
 class Watchdog::Guard {
  public:
-  Guard(const Environment& environment, double timeout_s)
+  Guard(const Environment& environment, double timeout_s, double interval_s)
       : activity_(environment.activity()),
         flight_(environment.flight()),
         rank_(environment.world().rank()),
         timeout_s_(timeout_s),
-        interval_s_(std::clamp(timeout_s / 5, 0.05, 5.0)),
+        interval_s_(interval_s > 0 ? interval_s : std::clamp(timeout_s / 5, 0.05, 5.0)),
         clock_(2 * interval_s_),
         answers_(timeout_s / 2) {
     const Topology& topology = environment.topology();
@@ -93,7 +78,10 @@ class Watchdog::Guard {
     for (const int monitor : {0, last_rank()})
       if (monitor != rank_) outboxes_.push_back({.rank = monitor});
     if (is_monitor()) receive_next();
-    flight_.set_call([this] { call({}); });
+    flight_.set_call([this] {
+      call();
+      if (!flight_.folder().empty()) wait_for_answers({});
+    });
     thread_ = std::thread([this] { watch(); });
   }
 
@@ -149,17 +137,22 @@ class Watchdog::Guard {
     return wish_;
   }
 
-  /// Has every other rank write its flight record, and waits a little for those that are expected
-  /// to; empty: all of them.
-  void call(const std::vector<bool>& expected) const {
+  /// Tells every other rank that this one ends the job: it writes its flight record, and judges no
+  /// more.
+  void call() const {
+    for (int rank = 0; rank <= last_rank(); ++rank)
+      if (rank != rank_) send_nothing(rank, call_tag);
+  }
+
+  /// Waits a little for the flight records of those that are expected to write one; empty: of all
+  /// others.
+  void wait_for_answers(const std::vector<bool>& expected) const {
     int num_expected = 0;
-    for (int rank = 0; rank <= last_rank(); ++rank) {
-      if (rank == rank_) continue;
-      if (expected.empty() || expected[static_cast<std::size_t>(rank)]) ++num_expected;
-      send_nothing(rank, call_tag);
-    }
-    const core::Stopwatch waiting;
-    while (num_expected > 0 && waiting.seconds() < longest_record_s) {
+    for (int rank = 0; rank <= last_rank(); ++rank)
+      if (rank != rank_ && (expected.empty() || expected[static_cast<std::size_t>(rank)]))
+        ++num_expected;
+    core::AwakeClock waiting(call_interval_s);
+    for (; num_expected > 0 && waiting.seconds() < longest_record_s; waiting.look()) {
       if (take_nothing(answer_tag) >= 0)
         --num_expected;
       else
@@ -169,12 +162,13 @@ class Watchdog::Guard {
 
   void answer_call() {
     // Who was stopped for so long was called silent: what the others heard of it last explains
-    // the hang, and what it would write now, after a launcher woke it to end it, hides that.
-    if (answers_.look()) no_record_until_s_ = answers_.seconds() + timeout_s_;
+    // the hang, and what it would write now, after a launcher woke it to end it, hides that. Where
+    // all were stopped, the next verdict comes after a whole timeout.
+    if (answers_.look()) no_record_until_s_ = answers_.seconds() + timeout_s_ / 2;
     const int caller = take_nothing(call_tag);
     if (caller < 0) return;
-    // Who calls ends the job.
-    is_called_ = true;
+    // Who calls ends the job; should it stop in the midst of that, others judge again.
+    quiet_until_s_ = clock_.seconds() + longest_end_s + timeout_s_;
     if (answers_.seconds() >= no_record_until_s_)
       flight_.write(fmt::format("{}{}, which ends the job", asked_by_rank, caller),
                     longest_record_s);
@@ -200,7 +194,10 @@ class Watchdog::Guard {
   void watch() {
     for (Wish wish = Wish::go_on; wish != Wish::abandon; wish = rest(wish)) {
       // Who was stopped knows old news only; the others may be about to say so.
-      if (clock_.look()) quiet_until_s_ = clock_.seconds() + timeout_s_;
+      if (clock_.look()) {
+        quiet_until_s_ = std::max(quiet_until_s_, clock_.seconds() + timeout_s_);
+        agreed_since_s_.reset();
+      }
       look_at_myself(wish == Wish::finish);
       send();
       if (is_monitor()) receive();
@@ -246,6 +243,7 @@ class Watchdog::Guard {
       const auto from = static_cast<std::size_t>(status.MPI_SOURCE);
       ranks_[from] = to_state(received_);
       heard_at_s_[from] = clock_.seconds();
+      if (from == 0) ++num_beats_of_first_;
       if (!has_everyone_finished()) receive_next();
     }
   }
@@ -263,7 +261,7 @@ class Watchdog::Guard {
   }
 
   void decide() {
-    if (clock_.seconds() < quiet_until_s_ || is_called_) return;
+    if (clock_.seconds() < quiet_until_s_) return;
     own_wait_s_ = 0;
     for (const Doing& doing : own().tracks)
       if (doing.is_inside) own_wait_s_ = std::max(own_wait_s_, doing.seconds);
@@ -286,12 +284,19 @@ class Watchdog::Guard {
       agreed_since_s_.reset();
       return;
     }
-    if (!agreed_since_s_) agreed_since_s_ = clock_.seconds();
-    // The last rank gives the first one time to speak, if it is there.
-    const bool is_first_there = !is_silent(ranks_[0], timeout_s_);
-    if (rank_ != 0 && is_first_there && clock_.seconds() - *agreed_since_s_ < timeout_s_ / 2)
-      return;
+    if (!agreed_since_s_) {
+      agreed_since_s_ = clock_.seconds();
+      num_beats_of_first_ = 0;
+    }
+    if (rank_ != 0 && !is_silent(ranks_[0], timeout_s_) && !has_first_had_its_turn()) return;
     end(*verdict);
+  }
+
+  /// The last rank gives the first one time to speak, if it is there: by the clock, and by what it
+  /// hears of it, as a machine with other work may let it run less often.
+  bool has_first_had_its_turn() const {
+    return clock_.seconds() - *agreed_since_s_ >= timeout_s_ / 2 &&
+           num_beats_of_first_ >= beats_to_speak;
   }
 
   core::Message alone() const {
@@ -306,7 +311,12 @@ class Watchdog::Guard {
             "Look at the nodes of these two ranks."};
   }
 
-  void end(core::Message message) const {
+  void end(core::Message message) {
+    answer_call();
+    if (clock_.seconds() < quiet_until_s_) return;
+    // Before anything that may take long: whoever else judges is about to say the same.
+    call();
+    core::fault::hit("watchdog.end");
     const std::filesystem::path folder = flight_.folder();
     if (!folder.empty())
       message.remedy += fmt::format(" What all ranks did last: finetune trace hang {}",
@@ -321,7 +331,8 @@ class Watchdog::Guard {
         heard.push_back({static_cast<int>(rank), hosts_[rank], state.silent_s, state.tracks[0],
                          state.tracks[1]});
     }
-    if (flight_.write(asked_by_watchdog, longest_record_s, std::move(heard))) call(expected);
+    if (flight_.write(asked_by_watchdog, longest_record_s, std::move(heard)))
+      wait_for_answers(expected);
     abort_job(static_cast<int>(core::ErrorKind::io));
   }
 
@@ -346,8 +357,8 @@ class Watchdog::Guard {
   std::condition_variable wake_;
   Wish wish_ = Wish::go_on;
 
-  AwakeClock clock_;
-  AwakeClock answers_;               ///< looks for calls, more often than beats are due
+  core::AwakeClock clock_;
+  core::AwakeClock answers_;         ///< looks for calls, more often than beats are due
   double no_record_until_s_ = 0;     ///< on `answers_`
   double quiet_until_s_ = 0;         ///< on the clock: no judgement before
   std::array<double, 2> since_s_{};  ///< on the clock, when each track began what it does
@@ -357,13 +368,13 @@ class Watchdog::Guard {
   std::vector<double> heard_at_s_;
   Beat received_;
   MPI_Request receipt_ = MPI_REQUEST_NULL;
-  bool is_called_ = false;                ///< another rank ends the job
   std::optional<double> agreed_since_s_;  ///< on the clock, since when somebody is to blame
+  std::int64_t num_beats_of_first_ = 0;   ///< that came since then
 
   std::thread thread_;
 };
 
-Watchdog::Watchdog(const Environment& environment, double timeout_s) {
+Watchdog::Watchdog(const Environment& environment, double timeout_s, double interval_s) {
   if (timeout_s <= 0 || environment.world().size() == 1) return;
   int provided = 0;
   check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
@@ -373,7 +384,7 @@ Watchdog::Watchdog(const Environment& environment, double timeout_s) {
         "hangs will not be ended");
     return;
   }
-  guard_ = std::make_unique<Guard>(environment, timeout_s);
+  guard_ = std::make_unique<Guard>(environment, timeout_s, interval_s);
 }
 
 Watchdog::~Watchdog() {

@@ -14,14 +14,15 @@ namespace finetune::comm {
 /// one of them prints who is late (see judge), has all write their flight records, and aborts the
 /// job with ErrorKind::io's exit code.
 ///
-/// Time in which a rank does not run at all, for example a job suspended by its batch system, does
-/// not count as waiting. Costs two messages of 330 bytes per rank every fifth of the timeout, at
-/// most 5 s.
+/// Time in which a rank does not run at all, for example a job suspended by its batch system or a
+/// machine that stands still, does not count as waiting. Costs two messages of 330 bytes per rank
+/// every fifth of the timeout, at most 5 s.
 class Watchdog {
  public:
   /// Collective on the environment's world, with the same `timeout_s` everywhere; 0 watches
   /// nothing. Watches nothing, with a warning, if MPI does not let several threads call it.
-  Watchdog(const Environment& environment, double timeout_s);
+  /// `interval_s`: between two messages of a rank; 0: as above.
+  Watchdog(const Environment& environment, double timeout_s, double interval_s = 0);
   /// Collective on the world, and watched to its end. While an exception unwinds it only stops
   /// this rank's thread, since the others may never come.
   ~Watchdog();

@@ -25,7 +25,7 @@ TEST(Watchdog, EndsWhereverRanksEnd) {
 TEST(Watchdog, LeavesNoMessagesToTheNextOne) {
   // Ranks come to its end at different times, so that heartbeats are under way.
   for (int root = 0; root < tests::world().size(); ++root) {
-    const Watchdog watchdog(tests::mpi(), 0.3);
+    const Watchdog watchdog(tests::mpi(), patience_s, 0.06);
     for (int i = 0; i < 100; ++i)
       EXPECT_EQ(tests::world().all_reduce(std::int64_t{1}, Reduce::sum), tests::world().size());
   }
