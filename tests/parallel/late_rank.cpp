@@ -23,16 +23,24 @@ namespace {
 
 using finetune::comm::Reduce;
 
-/// A file with this process's number, named after its rank, where the program was started.
-void say_where(int rank) {
-  const std::string name = "rank." + std::to_string(rank);
+constexpr std::chrono::milliseconds turn{10};
+
+/// A file with this process's number, named after its rank, where the program was started: once it
+/// has waited for so long that its watchdog knows, of a timeout of 3 s.
+void say_where(const finetune::comm::Environment& env, bool waits) {
+  const auto has_waited = [&] {
+    const finetune::comm::Doing doing = env.activity().look(finetune::comm::Track::main);
+    return doing.is_inside && doing.collective == "all_reduce" && doing.seconds > 0.7;
+  };
+  while (waits && !has_waited())
+    std::this_thread::sleep_for(turn);
+  const std::string name = "rank." + std::to_string(env.world().rank());
   std::ofstream(name + ".new") << ::getpid();
   std::filesystem::rename(name + ".new", name);
 }
 
 /// Returns half a second after this process was stopped for a second or more, by its own clock.
 void wait_for_standstill() {
-  constexpr std::chrono::milliseconds turn{10};
   finetune::core::AwakeClock clock(1);
   while (!clock.look())
     std::this_thread::sleep_for(turn);
@@ -67,7 +75,8 @@ int main(int argc, char** argv) {
     env.world().barrier();
     env.activity().set_step(5);
     const auto fsdp = env.world().split(0, env.world().rank(), "fsdp");
-    if (how == "still") say_where(env.world().rank());
+    std::jthread teller;
+    if (how == "still") teller = std::jthread([&] { say_where(env, !is_late); });
     if (is_late) be_late(how);
     fsdp.all_reduce(std::int64_t{1}, Reduce::sum);
     // Nobody waits while all are busy, however long.
