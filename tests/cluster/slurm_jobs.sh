@@ -35,7 +35,7 @@ resumed_without_loss() {
 # came_to_the_end NAME: the job of a run that was started again and lost nothing.
 came_to_the_end() {
   local name=$1 id=${job[$1]} log
-  wait_until 240 "the end of $name" is_over "$id"
+  wait_until "the end of $name" is_over "$id"
   log=$folder/$name-$id.log
   expect "$name is completed" test "$(state "$id")" = COMPLETED
   expect "$name was started again" test "$(restarts "$id")" -ge 1

@@ -27,7 +27,7 @@ train_reference reference
 
 # Who comes by urgent takes all nodes from jobs of the other partitions (two_nodes.sh): with SIGTERM twice at once.
 submit preempted "$slow" --partition=preempted --
-wait_until 120 "steps before the preemption" has_steps preempted 3
+wait_until "steps before the preemption" has_steps preempted 3
 come_urgently
 came_to_the_end preempted
 expect "the urgent job had its turn" test "$(state "$urgent")" = COMPLETED
@@ -36,7 +36,7 @@ expect "it was Slurm that put the preempted one back, and nobody is told to subm
 
 # With a grace time SIGTERM comes first, and the nodes are taken 30 s later if the job still has them.
 submit graceful "$slow" --partition=graceful --
-wait_until 120 "steps before the warning" has_steps graceful 3
+wait_until "steps before the warning" has_steps graceful 3
 come_urgently
 came_to_the_end graceful
 expect "the urgent job had its turn" test "$(state "$urgent")" = COMPLETED
@@ -53,9 +53,9 @@ chmod +x slow_passes
 of_many=(train.global_batch=32 train.micro_batch=1 train.max_steps=3 parallel.sharding=FULL_SHARD)
 train_reference long_reference "${of_many[@]}"
 submit long "--export=ALL,FINETUNE_BINARY=$folder/slow_passes" --partition=preempted -- "${of_many[@]}"
-wait_until 240 "a step of many micro-batches" has_steps long 1
+wait_until "a step of many micro-batches" has_steps long 1
 come_urgently
-wait_until 240 "the end of long" is_over "${job[long]}"
+wait_until "the end of long" is_over "${job[long]}"
 expect "long is completed" test "$(state "${job[long]}")" = COMPLETED
 expect "a step was left between two micro-batches" \
   grep -Eq 'step [23] is left after [1-9] of its [2-9] micro-batches, the last checkpoint is from step [12];' "long-${job[long]}.log"
@@ -72,11 +72,11 @@ kill_node() {
   done
 }
 submit dying "$slow" --
-wait_until 120 "steps before the node dies" has_steps dying 5
+wait_until "steps before the node dies" has_steps dying 5
 kill_node node2
 scontrol update NodeName=node2 State=DOWN Reason=died
 was_taken_back() { [ "$(restarts "${job[dying]}")" -ge 1 ]; }
-wait_until 120 "Slurm to take the job back" was_taken_back
+wait_until "Slurm to take the job back" was_taken_back
 expect "what a killed step leaves is there" test -e "/run/node2/spool/stepd.slurm.pmix.${job[dying]}.0"
 /run/enter node2 ip link set eth0 up
 /run/enter node2 slurmd -D -N node2 &>>/run/log/node2 &
@@ -84,8 +84,8 @@ answers() {
   scontrol update NodeName=node2 State=RESUME 2>/dev/null || true
   [[ $(sinfo -h -n node2 -p all -o %t) =~ ^(idle|mix|alloc|comp)$ ]]
 }
-wait_until 120 "the node to come back" answers
-wait_until 240 "the end of dying" is_over "${job[dying]}"
+wait_until "the node to come back" answers
+wait_until "the end of dying" is_over "${job[dying]}"
 expect "the job of the dead node is completed" test "$(state "${job[dying]}")" = COMPLETED
 expect "it ends with the weights of a run in one piece" same_weights dying reference
 expect "it made each step once" test "$(steps_of dying)" -eq $num_steps

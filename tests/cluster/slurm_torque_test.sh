@@ -32,7 +32,7 @@ export FINETUNE_MPIRUN_OPTIONS=--allow-run-as-root
 FINETUNE_DECK+=" train.stop_after_steps=12"
 qsub -V -l nodes=2:ppn=2,walltime=00:10:00 -N chain -j oe "$top/jobscripts/torque/train.sh"
 train_reference reference
-wait_until 240 "the end of the jobs" no_jobs
+wait_until "the end of the jobs" no_jobs
 
 expect "a second job was submitted" test -s chain.o2
 expect "on both nodes" grep -q '4 ranks on 2 nodes: node1 (0,1) node2 (2,3);' chain.o2

@@ -10,10 +10,10 @@ num_steps=20
 # Sums in fixed point, so that bits do not depend on who adds what.
 deck_settings=("train.max_steps=$num_steps" train.determinism=topology checkpoint.save_steps=2)
 
-# wait_until SECONDS WHAT COMMAND...: asks again and again; ends the test where it takes far too long.
+# wait_until WHAT COMMAND...: asks again and again; ends the test where it takes far too long.
 wait_until() {
-  local limit=$((SECONDS + $1)) what=$2
-  shift 2
+  local limit=$((SECONDS + run_limit)) what=$1
+  shift
   until "$@"; do
     if [ $SECONDS -ge $limit ]; then
       echo "WRONG: waited in vain: $what"

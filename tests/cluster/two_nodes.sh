@@ -187,7 +187,7 @@ start_slurm() {
   done
   SECONDS=0
   until [ "$(enter node1 sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 2 ]; do
-    if [ $SECONDS -gt 120 ]; then
+    if [ $SECONDS -gt 300 ]; then
       echo "Slurm's nodes do not come up" >&2
       tail -n 20 $run/log/* >&2
       return 1
