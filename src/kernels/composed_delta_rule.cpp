@@ -71,7 +71,9 @@ at::Tensor of_stretch(const at::Tensor& x_NI, const DeltaWeights& w, const Delta
                       const MemoryStretch& stretch) {
   const std::int64_t n = stretch.count, history = s.taps - 1, keys = s.num_key_heads * s.key_size;
   const std::int64_t heads = s.num_value_heads();
-  const Read read = split(x_NI.narrow(0, stretch.first, n).to(at::kFloat), s);
+  const Read read = split(x_NI.narrow(0, stretch.first, n)
+                              .to(x_NI.scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
+                          s);
   at::Tensor tail = at::zeros({history, s.channels()}, read.channels.options());
   at::Tensor memory = at::zeros({heads, s.key_size, s.value_size}, read.channels.options());
   at::Tensor kept;

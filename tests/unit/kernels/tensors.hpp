@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/element.hpp"
+#include "support/margins.hpp"
 
 namespace finetune::kernels::test {
 
@@ -52,14 +53,31 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, d
   if (actual.numel() == 0) return;
   const at::Tensor a = actual.to(at::kDouble), e = expected.to(at::kDouble);
   const at::Tensor unit = at::maximum(e.abs(), e.abs().max() * 1e-3).clamp_min(1e-30);
-  EXPECT_LE(((a - e).abs() / unit).max().item<double>(), relative);
+  const double difference = ((a - e).abs() / unit).max().item<double>();
+  EXPECT_LE(difference, tests::noted(difference, relative));
 }
 
 /// No entry differs by more than `part` of the largest expected entry: for sums whose terms cancel.
 inline void expect_within(const at::Tensor& actual, const at::Tensor& expected, double part) {
   ASSERT_EQ(actual.sizes(), expected.sizes());
   const at::Tensor a = actual.to(at::kDouble), e = expected.to(at::kDouble);
-  EXPECT_LE((a - e).abs().max().item<double>(), part * e.abs().max().item<double>());
+  const double difference = (a - e).abs().max().item<double>();
+  EXPECT_LE(difference, tests::noted(difference, part * e.abs().max().item<double>()));
+}
+
+/// `actual` is as near to `exact`, computed in fp64, as fp32 allows: the bound is four times what
+/// another way to compute it in fp32, `rounded`, is off by, as sums in another order have other
+/// roundings, some steps of fp32, and a step of bf16 where it is rounded to that.
+inline void expect_as_near(const at::Tensor& actual, const at::Tensor& rounded,
+                           const at::Tensor& exact) {
+  ASSERT_EQ(actual.sizes(), exact.sizes());
+  const double largest = exact.abs().max().item<double>();
+  const auto off = [&](const at::Tensor& t) {
+    return (t.to(at::kDouble) - exact).abs().max().item<double>() / largest;
+  };
+  const double step = actual.scalar_type() == at::kBFloat16 ? tolerance<bf16>() : 0.0;
+  const double is_off = off(actual), bound = 4 * off(rounded) + tolerance<float>() + step;
+  EXPECT_LE(is_off, tests::noted(is_off, bound));
 }
 
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {

@@ -11,6 +11,7 @@
 
 #include "model/architecture.hpp"
 #include "model/weights.hpp"
+#include "support/margins.hpp"
 
 namespace finetune::tests {
 
@@ -65,7 +66,8 @@ class TinyWeights : public model::Weights {
 inline void expect_within(const at::Tensor& actual, const at::Tensor& expected, double part) {
   ASSERT_EQ(actual.sizes(), expected.sizes());
   const at::Tensor a = actual.to(at::kDouble), e = expected.to(at::kDouble);
-  EXPECT_LE((a - e).abs().max().item<double>(), part * e.abs().max().item<double>())
+  const double difference = (a - e).abs().max().item<double>();
+  EXPECT_LE(difference, noted(difference, part * e.abs().max().item<double>()))
       << "actual\n"
       << a << "\nexpected\n"
       << e;
