@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One forward and backward pass and a greedy continuation against transformers' numbers, on any
-// number of ranks. Tolerances: about ten times what two correct implementations differ by.
+// number of ranks. Tolerances: about ten times what two correct implementations differ by, and more
+// where transformers' own numbers are known to be further from exact ones.
 
 #include <gtest/gtest.h>
 
 #include "model/rope.hpp"
+#include "modules/families/rounding.hpp"
 #include "registry.hpp"
 #include "support/families.hpp"
 #include "support/golden.hpp"
+#include "support/margins.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/generate.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -58,7 +61,9 @@ TEST_P(Golden, LogitsAreThoseOfTransformers) {
       train::logits(loaded.engine(), ids, sequence, train::Positions::all).contiguous();
   const auto expected = tests::read_golden<float>(files, "logits");
   ASSERT_EQ(logits.numel(), std::ssize(expected));
-  EXPECT_LT(tests::largest_difference({logits.data_ptr<float>(), expected.size()}, expected), 3e-5);
+  const double difference =
+      tests::largest_difference({logits.data_ptr<float>(), expected.size()}, expected);
+  EXPECT_LT(difference, tests::noted(difference, Rounding(GetParam()).logits()));
 }
 
 TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
@@ -87,6 +92,7 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
   loss = world.all_reduce(loss, comm::Reduce::sum) * scale;
   EXPECT_NEAR(loss, tests::read_golden<float>(files, "loss")[0], 1e-5);
 
+  const Rounding rounding(GetParam());
   for (const int unit : engine.shards.trained_units()) {
     const at::Tensor gradient = engine.shards.gradient(unit);
     for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
@@ -98,8 +104,9 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
                                         static_cast<std::size_t>(slice.count));
       const std::span<const float> got(gradient.data_ptr<float>() + slice.shard_offset,
                                        part.size());
-      EXPECT_LE(tests::largest_difference(got, part), 2e-5 * tests::largest_magnitude(expected))
-          << name;
+      const double difference = tests::largest_difference(got, part);
+      const double bound = rounding.gradient(name) * tests::largest_magnitude(expected);
+      EXPECT_LE(difference, tests::noted(difference, bound)) << name;
     }
   }
 }
