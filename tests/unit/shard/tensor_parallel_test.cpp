@@ -18,6 +18,7 @@
 #include "comm/detail/worker.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "support/ranks.hpp"
+#include "unit/shard/moved_weights.hpp"
 #include "unit/shard/whole_model.hpp"
 
 namespace finetune::shard::tensor_parallel_test {
@@ -224,8 +225,12 @@ TEST_P(TensorParallel, IsTheModelOfOneRank) {
   if (const std::string why = model::why_not(table, group.size()); !why.empty())
     GTEST_SKIP() << why;
   tests::TableWeights whole = tests::random_weights(table, of.dtype);
-  model::Ops ops(whole, model::Path::kernels, of.recompute);
-  const tests::PassResults expected = tests::run_pass(ops, table, of, of.balance);
+  const tests::WholePass expected = tests::whole_pass(of, table, whole);
+  std::vector<tests::WholePass> moved;
+  for (const std::uint64_t seed : {1000, 2000}) {
+    tests::TableWeights weights = tests::moved_weights(table, whole, seed);
+    moved.push_back(tests::whole_pass(of, table, weights));
+  }
 
   const model::PartPlace place{.tp = group.size(), .i_tp = group.rank()};
   const model::ParameterTable own = model::part_of(table, place);
@@ -235,15 +240,21 @@ TEST_P(TensorParallel, IsTheModelOfOneRank) {
   const tests::PassResults results =
       tests::run_pass(parallel, own, of, group.rank() == 0 ? of.balance : 0);
 
-  tests::expect_within(results.logits_NV, expected.logits_NV, 1e-5);
-  tests::expect_within(results.scores.log_prob_N, expected.scores.log_prob_N, 1e-5);
-  EXPECT_TRUE(results.scores.is_first_N.equal(expected.scores.is_first_N));
-  tests::expect_within(results.balance, expected.balance, 1e-5);
+  const auto expect_near = [&](const at::Tensor& actual, const auto& part) {
+    tests::expect_rounded_as(actual, part(expected), {part(moved[0]), part(moved[1])});
+  };
+  using tests::WholePass;
+  expect_near(results.logits_NV, [](const WholePass& pass) { return pass.results.logits_NV; });
+  expect_near(results.scores.log_prob_N,
+              [](const WholePass& pass) { return pass.results.scores.log_prob_N; });
+  EXPECT_TRUE(results.scores.is_first_N.equal(expected.results.scores.is_first_N));
+  expect_near(results.balance, [](const WholePass& pass) { return pass.results.balance; });
   for (int row = 0; row < std::ssize(table.rows); ++row) {
     SCOPED_TRACE(table.row(row).name);
     const at::Tensor sum =
         tests::summed_gradient(group, own.row(row), own_weights.gradient_of(row));
-    tests::expect_within(sum, whole.gradient_of(row), 1e-5);
+    expect_near(
+        sum, [&](const WholePass& pass) { return pass.gradients[static_cast<std::size_t>(row)]; });
   }
 }
 
