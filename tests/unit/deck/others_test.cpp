@@ -6,9 +6,12 @@
 
 #include "core/error.hpp"
 #include "deck/deck.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::deck::others_test {
 namespace {
+
+using finetune::tests::expect_message;
 
 using Values = std::map<std::string, std::string>;
 
@@ -64,17 +67,14 @@ TEST(DeckOthers, AreNoneWithoutTheTable) {
 }
 
 TEST(DeckOthers, OfOtherTypesAreRefused) {
-  EXPECT_NE(refusal("[env]\na = 1.5").find("input.toml:2: env.a = 1.5 is a real"),
-            std::string::npos)
-      << refusal("[env]\na = 1.5");
+  expect_message(refusal("[env]\na = 1.5"), "", {"input.toml:2", "env.a", "1.5"});
   EXPECT_NE(refusal("[env]\na = [1]").find("input.toml:2: env.a = "), std::string::npos);
-  EXPECT_NE(refusal("[env]\na = \"x\\u0000y\"").find("env.a holds the character U+0000"),
-            std::string::npos);
-  EXPECT_NE(refusal("[env.a]\nb = 1").find("[env] holds a table 'a'"), std::string::npos);
+  expect_message(refusal("[env]\na = \"x\\u0000y\""), "", {"env.a", "U+0000"});
+  expect_message(refusal("[env.a]\nb = 1"), "", {"[env]", "'a'"});
 }
 
 TEST(DeckOthers, WithNamesThatAreNotAcceptedAreUnknownKeys) {
-  EXPECT_NE(refusal("[env]\nA1 = 1").find("[env] has no key 'A1'"), std::string::npos);
+  expect_message(refusal("[env]\nA1 = 1"), "", {"[env]", "'A1'"});
 }
 
 }  // namespace

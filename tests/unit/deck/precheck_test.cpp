@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include "support/messages.hpp"
 #include "unit/deck/sample.hpp"
 
 namespace finetune::deck::precheck_test {
 namespace {
+
+using finetune::tests::expect_message;
 
 std::string repeated(const std::string& text, int count) {
   std::string out;
@@ -16,9 +19,7 @@ std::string repeated(const std::string& text, int count) {
 }
 
 TEST(DeckPrecheck, BytesThatAreNotUtf8AreNamedByLineAndPlace) {
-  EXPECT_EQ(refusal("[model]\npath = \"\xC3\x28\"\n"),
-            "input.toml:2: byte 9 of this line (0xc3) is not valid UTF-8 (TOML is UTF-8). "
-            "Convert the file, for example with iconv.");
+  expect_message(refusal("[model]\npath = \"\xC3\x28\"\n"), "input.toml:2", {"9", "0xc3", "UTF-8"});
 }
 
 TEST(DeckPrecheck, ControlCharactersAreRefusedEvenInComments) {
@@ -80,8 +81,8 @@ TEST(DeckHostile, TensOfThousandsOfKeysOrTablesAreRefused) {
     keys += fmt::format("k{} = 1\n", i);
     tables += fmt::format("t{}.a = 1\n", i);
   }
-  EXPECT_NE(refusal(keys).find("more than 10,000 keys"), std::string::npos);
-  EXPECT_NE(refusal(tables).find("more than 10,000 keys"), std::string::npos);
+  expect_message(refusal(keys), "", {"10,000"});
+  expect_message(refusal(tables), "", {"10,000"});
 }
 
 TEST(DeckHostile, AStringOfASurrogateIsRefused) {

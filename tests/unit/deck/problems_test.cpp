@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/messages.hpp"
 #include "unit/deck/sample.hpp"
 
 namespace finetune::deck::problems_test {
 namespace {
 
+using finetune::tests::expect_message;
+using finetune::tests::expect_words;
+
 TEST(DeckProblems, AWrongTypeSaysWhatWasFoundAndWhatIsExpectedAndPointsAtTheValue) {
-  EXPECT_EQ(refusal("[model]\npath = \"m\"\n[optimizer]\n  lr = \"fast\"  # quick\n"),
-            "input.toml:4: optimizer.lr = \"fast\" is a string (a number is expected). "
-            "Write a number, for example lr = 1e-05.\n"
-            "      lr = \"fast\"  # quick\n"
-            "           ^~~~~~");
+  expect_message(
+      refusal("[model]\npath = \"m\"\n[optimizer]\n  lr = \"fast\"  # quick\n"), "input.toml:4",
+      {"optimizer.lr", "\"fast\"", "1e-05", "\n      lr = \"fast\"  # quick\n           ^~~~~~"});
 }
 
 TEST(DeckProblems, EveryKindOfValueIsRefusedWhereAnotherTypeIsExpected) {
@@ -46,71 +48,44 @@ TEST(DeckProblems, EveryKindOfValueIsRefusedWhereAnotherTypeIsExpected) {
 
 TEST(DeckProblems, LimitsOfARangeAreInsideOrOutsideAsTheRangeSays) {
   EXPECT_EQ(refusal_of("parallel.tp = 64"), "");
-  EXPECT_EQ(refusal_of("parallel.tp = 65"),
-            "input.toml:2: parallel.tp = 65 is out of range (a value from 1 to 64 is expected). "
-            "Use a value from 1 to 64 (ranks).\n"
-            "    parallel.tp = 65\n"
-            "                  ^~");
+  expect_message(refusal_of("parallel.tp = 65"), "input.toml:2",
+                 {"parallel.tp", "65", "1", "64", "\n    parallel.tp = 65\n                  ^~"});
   EXPECT_NE(refusal_of("parallel.tp = 0"), "");
   EXPECT_EQ(refusal_of("optimizer.beta2 = 0"), "");
-  EXPECT_NE(refusal_of("optimizer.lr = 0.0").find("a value above 0.0"), std::string::npos);
+  expect_message(refusal_of("optimizer.lr = 0.0"), "", {"0.0"});
 }
 
 TEST(DeckProblems, NumbersThatDoNotFitAreRefusedAndNotCut) {
   for (const char* value : {"9223372036854775808", "-9223372036854775809",
                             "99999999999999999999999", "0xFFFFFFFFFFFFFFFFF"}) {
-    EXPECT_NE(refusal_of("optimizer.warmup_steps = " + std::string(value))
-                  .find("an integer of 64 bits is expected"),
-              std::string::npos)
-        << value;
+    expect_message(refusal_of("optimizer.warmup_steps = " + std::string(value)), "", {"64"});
   }
   for (const char* value : {"inf", "-inf", "nan", "+nan", "1e400"})
-    EXPECT_NE(refusal_of("optimizer.lr = " + std::string(value)).find("out of range"),
-              std::string::npos)
-        << value;
+    expect_words(refusal_of("optimizer.lr = " + std::string(value)));
 }
 
 TEST(DeckProblems, ABadChoiceListsTheChoicesAndSuggestsTheNearestWhateverItsCase) {
-  EXPECT_EQ(refusal_of("parallel.sharding = \"full_shrd\""),
-            "input.toml:2: parallel.sharding = \"full_shrd\" is not one of its values (they are "
-            "\"FULL_SHARD\", \"SHARD_GRAD_OP\", \"NO_SHARD\"). Did you mean \"FULL_SHARD\"?\n"
-            "    parallel.sharding = \"full_shrd\"\n"
-            "                        ^~~~~~~~~~~");
-  EXPECT_NE(refusal_of("parallel.sharding = \"elephant\"").find("Use one of these."),
-            std::string::npos);
+  expect_message(
+      refusal_of("parallel.sharding = \"full_shrd\""), "input.toml:2",
+      {"parallel.sharding", "\"full_shrd\"", "\"FULL_SHARD\"", "\"SHARD_GRAD_OP\"", "\"NO_SHARD\"",
+       "\n    parallel.sharding = \"full_shrd\"\n                        ^~~~~~~~~~~"});
+  expect_words(refusal_of("parallel.sharding = \"elephant\""));
 }
 
 TEST(DeckProblems, AMissingKeyPointsAtItsTableOrElseAtTheFile) {
-  EXPECT_EQ(refusal("\n[model]\n"),
-            "input.toml:2: model.path is missing (it has no default). "
-            "Write path = ... below [model]. Folder of the model.\n"
-            "    [model]\n"
-            "    ^~~~~~~");
-  EXPECT_EQ(refusal(""),
-            "input.toml: model.path is missing (it has no default). "
-            "Write path = ... below [model]. Folder of the model.");
+  expect_message(refusal("\n[model]\n"), "input.toml:2",
+                 {"model.path", "[model]", "\n    [model]\n    ^~~~~~~"});
+  expect_message(refusal(""), "input.toml", {"model.path", "[model]"});
 }
 
 TEST(DeckProblems, AllOfThemComeAtOnceByLineWithTheirCountLast) {
-  EXPECT_EQ(refusal("[parallel]\ntp = 0\nshardin = \"NO_SHARD\"\n[optimizer]\nlr = true\n",
-                    {"optimizer.fused=1"}),
-            "input.toml: model.path is missing (it has no default). "
-            "Write path = ... below [model]. Folder of the model.\n"
-            "input.toml:2: parallel.tp = 0 is out of range (a value from 1 to 64 is expected). "
-            "Use a value from 1 to 64 (ranks).\n"
-            "    tp = 0\n"
-            "         ^\n"
-            "input.toml:3: [parallel] has no key 'shardin' (it would be ignored). "
-            "Did you mean 'sharding'?\n"
-            "    shardin = \"NO_SHARD\"\n"
-            "    ^~~~~~~\n"
-            "input.toml:5: optimizer.lr = true is a boolean (a number is expected). "
-            "Write a number, for example lr = 1e-05.\n"
-            "    lr = true\n"
-            "         ^~~~\n"
-            "command line: optimizer.fused=1: optimizer.fused = 1 is an integer "
-            "(true or false is expected). Write true or false, without quotes.\n"
-            "input.toml: 5 problems.");
+  expect_message(refusal("[parallel]\ntp = 0\nshardin = \"NO_SHARD\"\n[optimizer]\nlr = true\n",
+                         {"optimizer.fused=1"}),
+                 "input.toml",
+                 {"model.path", "[model]", "input.toml:2", "parallel.tp", "0", "64",
+                  "\n    tp = 0\n         ^", "input.toml:3", "[parallel]", "'shardin'",
+                  "'sharding'", "\n    shardin = \"NO_SHARD\"\n    ^~~~~~~", "input.toml:5",
+                  "optimizer.lr", "1e-05", "\n    lr = true\n         ^~~~", "optimizer.fused=1"});
 }
 
 TEST(DeckProblems, AContradictionPointsAtTheKeyOrItsTableOrTheFileOrTheOverride) {
@@ -135,8 +110,8 @@ TEST(DeckProblems, AContradictionPointsAtTheKeyOrItsTableOrTheFileOrTheOverride)
   EXPECT_EQ(first_line(model + "[parallel]\n\ntp = 3\n", {}), "input.toml:4: " + rest);
   EXPECT_EQ(first_line(model + "[parallel]\n", {}), "input.toml:2: " + rest);
   EXPECT_EQ(first_line(model, {}), "input.toml: " + rest);
-  EXPECT_EQ(first_line(model + "[parallel]\ntp = 2\n", {"parallel.tp=3"}),
-            "command line: parallel.tp=3: " + rest);
+  expect_message(first_line(model + "[parallel]\ntp = 2\n", {"parallel.tp=3"}), "command line",
+                 {"parallel.tp=3", rest});
 }
 
 TEST(DeckProblems, FinishReportsWhatWasFoundSinceItLastSucceeded) {
@@ -179,7 +154,7 @@ TEST(DeckProblems, AHundredProblemsAreCountedButNotAllPrinted) {
   for (int i = 0; i < 100; ++i)
     lines += "zzzz" + std::to_string(i) + " = 1\n";
   const std::string message = refusal(lines);
-  EXPECT_TRUE(message.ends_with("input.toml: 100 problems, of which 50 are shown."));
+  expect_message(message, "", {"input.toml", "100", "50"});
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/messages.hpp"
 #include "unit/deck/sample.hpp"
 
 namespace finetune::deck::syntax_test {
 namespace {
+
+using finetune::tests::expect_message;
+using finetune::tests::expect_words;
 
 /// `wanted` is the beginning of the message after the file's name, and `caret` its last line.
 void expect(const std::string& text, const std::string& wanted, const std::string& caret) {
@@ -12,30 +16,20 @@ void expect(const std::string& text, const std::string& wanted, const std::strin
 }
 
 TEST(DeckSyntax, AWordWithoutQuotesIsShownWithTheRemedy) {
-  EXPECT_EQ(refusal("[model]\npath = some/folder\n"),
-            "input.toml:2: this is not a TOML value (text needs quotes). Put text in quotes, for "
-            "example path = \"a/b\"; numbers, true and false stand without.\n"
-            "    path = some/folder\n"
-            "           ^");
+  expect_message(refusal("[model]\npath = some/folder\n"), "input.toml:2",
+                 {"\"a/b\"", "\n    path = some/folder\n           ^"});
   for (const char* value : {"foo", "none", "if", "True", "/x", "a b"})
-    EXPECT_NE(refusal("a = " + std::string(value)).find("text needs quotes"), std::string::npos)
-        << value;
+    expect_words(refusal("a = " + std::string(value)));
 }
 
 TEST(DeckSyntax, AKeyGivenTwiceNamesBothLines) {
-  EXPECT_EQ(refusal("[model]\npath = \"a\"\n\npath = \"b\"\n"),
-            "input.toml:4: key 'path' is given twice (it stands in line 2 already). "
-            "Remove one of the two.\n"
-            "    path = \"b\"\n"
-            "           ^~~");
+  expect_message(refusal("[model]\npath = \"a\"\n\npath = \"b\"\n"), "input.toml:4",
+                 {"'path'", "2", "\n    path = \"b\"\n           ^~~"});
 }
 
 TEST(DeckSyntax, ATableGivenTwiceNamesBothLines) {
-  EXPECT_EQ(refusal("[model]\npath = \"a\"\n[model]\ninit = \"b\"\n"),
-            "input.toml:3: table 'model' is given twice (it stands in line 1 already). "
-            "Put the keys of both under one.\n"
-            "    [model]\n"
-            "    ^~~~~~~");
+  expect_message(refusal("[model]\npath = \"a\"\n[model]\ninit = \"b\"\n"), "input.toml:3",
+                 {"'model'", "1", "\n    [model]\n    ^~~~~~~"});
 }
 
 TEST(DeckSyntax, EachMistakePointsAtItsLineAndPlace) {
