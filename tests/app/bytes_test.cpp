@@ -3,9 +3,12 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::app::bytes_test {
 namespace {
+
+using finetune::tests::expect_message;
 
 TEST(ParseBytes, KnowsDecimalAndBinaryUnits) {
   EXPECT_EQ(parse_bytes("1234"), 1234);
@@ -24,9 +27,7 @@ TEST(ParseBytes, RefusesEverythingElse) {
       EXPECT_EQ(parse_bytes(text), -1) << "accepted \"" << text << "\"";
     } catch (const core::Error& error) {
       EXPECT_EQ(error.kind(), core::ErrorKind::command_line);
-      EXPECT_EQ(std::string(error.what()), "finetune: \"" + std::string(text) +
-                                               "\" is not a number of bytes. Write for example "
-                                               "80GiB or 5GB.");
+      expect_message(error.what(), "finetune", {"\"" + std::string(text) + "\"", "80GiB", "5GB"});
     }
   }
 }

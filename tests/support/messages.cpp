@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 namespace finetune::tests {
 namespace {
@@ -57,7 +58,7 @@ std::string how_to_write() {
 }
 
 /// The page of this program, and what its tests have provoked so far.
-class Pages : public testing::EmptyTestEventListener {
+class Pages {
  public:
   static Pages& get() {
     static Pages pages;
@@ -93,10 +94,9 @@ class Pages : public testing::EmptyTestEventListener {
     return names;
   }
 
- private:
-  void OnTestStart(const testing::TestInfo& info) override { provoked_.erase(name_of(info)); }
+  void begin(const testing::TestInfo& info) { provoked_.erase(name_of(info)); }
 
-  void OnTestEnd(const testing::TestInfo& info) override {
+  void end(const testing::TestInfo& info) const {
     if (writes_ || !is_first_rank() || info.result()->Failed() || info.result()->Skipped()) return;
     const auto section = on_page_.find(name_of(info));
     const auto found = provoked_.find(name_of(info));
@@ -108,28 +108,30 @@ class Pages : public testing::EmptyTestEventListener {
         << how_to_write();
   }
 
+ private:
   const bool writes_ = is_set("FINETUNE_WRITE_MESSAGES");
   const bool is_alone_ = !is_set("OMPI_COMM_WORLD_SIZE");
   Sections on_page_ = read_page(page_path());
   Sections provoked_;
 };
 
+class Listener : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& info) override { Pages::get().begin(info); }
+  void OnTestEnd(const testing::TestInfo& info) override { Pages::get().end(info); }
+};
+
 class PageOfProgram : public testing::Environment {
   void SetUp() override {
-    // The listeners belong to GoogleTest, which would delete this one.
-    if (is_listening_) return;
-    is_listening_ = true;
-    testing::UnitTest::GetInstance()->listeners().Append(&Pages::get());
+    listener_ = new Listener;
+    testing::UnitTest::GetInstance()->listeners().Append(listener_);
   }
   void TearDown() override {
-    if (!Pages::get().writes() && is_first_rank()) {
-      EXPECT_EQ(Pages::get().strangers(), "") << "no tests of these names. " << how_to_write();
-    }
-    if (Pages::get().writes() && is_first_rank()) Pages::get().write();
-    testing::UnitTest::GetInstance()->listeners().Release(&Pages::get());
-    is_listening_ = false;
+    delete testing::UnitTest::GetInstance()->listeners().Release(listener_);
+    if (!is_first_rank()) return;
+    if (Pages::get().writes()) return Pages::get().write();
+    EXPECT_EQ(Pages::get().strangers(), "") << "no tests of these names. " << how_to_write();
   }
-  bool is_listening_ = false;
+  Listener* listener_ = nullptr;
 };
 
 [[maybe_unused]] const auto* const environment =
@@ -237,6 +239,19 @@ void expect_message(std::string_view message, std::string_view where, const Fact
                     std::source_location caller) {
   expect_facts(message, where, facts, caller);
   expect_words(message, caller);
+}
+
+void expect_line_about(std::string_view text, const Facts& facts, std::source_location caller) {
+  std::istringstream lines{std::string(text)};
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_about =
+        std::ranges::all_of(facts, [&](const std::string& fact) { return holds_fact(line, fact); });
+    if (is_about) found += (found.empty() ? "" : "\n") + line;
+  }
+  if (!found.empty()) return expect_words(found, caller);
+  ADD_FAILURE_AT(caller.file_name(), static_cast<int>(caller.line()))
+      << "no line about \"" << fmt::format("{}", fmt::join(facts, "\", \"")) << "\" in: " << text;
 }
 
 }  // namespace finetune::tests

@@ -27,6 +27,11 @@ void expect_message(std::string_view message, std::string_view where, const Fact
 void expect_facts(std::string_view message, std::string_view where, const Facts& facts = {},
                   std::source_location caller = std::source_location::current());
 
+/// Expects one line or more in `text`, such as a log or a deck with comments, that hold `facts`;
+/// the words of these lines are the page's.
+void expect_line_about(std::string_view text, const Facts& facts,
+                       std::source_location caller = std::source_location::current());
+
 /// Expects only that the words of `message` are the page's.
 void expect_words(std::string_view message,
                   std::source_location caller = std::source_location::current());

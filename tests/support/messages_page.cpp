@@ -79,14 +79,20 @@ std::string as_on_page(std::string_view message) {
 void merge_page(const fs::path& path, const Sections& provoked, const std::set<std::string>& all,
                 const std::set<std::string>& done) {
   fs::create_directories(path.parent_path());
+  // Held until the new page is there.
   const Lock lock(path.parent_path());
   Sections merged;
   for (const auto& [name, messages] : read_page(path))
     if (all.contains(name) && !done.contains(name)) merged[name] = messages;
   for (const auto& [name, messages] : provoked)
     if (done.contains(name)) merged[name] = messages;
+  const std::string text = page_text(merged);
+  if (text.empty()) {
+    fs::remove(path);
+    return;
+  }
   const fs::path fresh = path.string() + ".new";
-  std::ofstream(fresh) << page_text(merged);
+  std::ofstream(fresh) << text;
   fs::rename(fresh, path);
 }
 
