@@ -88,7 +88,7 @@ foreach(changed IN LISTS changed_folders)
   if(changed STREQUAL kernels)
     list(APPEND tests device)
   elseif(changed STREQUAL comm)
-    list(APPEND tests fake_cuda)
+    list(APPEND tests fake_cuda support)
   endif()
   # Modules' tests train with what is below train.
   if(NOT DEFINED runs_of_${changed})

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -187,7 +188,8 @@ int run_suite(const finetune::comm::Communicator& group, const Arguments& argume
   if (group.is_root()) listeners.Append(printer);
   listeners.Append(&listener);
   const finetune::core::Stopwatch watch;
-  const Deadline deadline(name, arguments.limit);
+  std::optional<Deadline> deadline;
+  if (group.is_root()) deadline.emplace(name, arguments.limit);
   const auto status = static_cast<int>(
       group.all_reduce(std::int64_t{RUN_ALL_TESTS()}, finetune::comm::Reduce::max));
   listeners.Release(&listener);
