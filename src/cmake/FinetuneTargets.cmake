@@ -153,7 +153,7 @@ function(finetune_add_test name)
       "UBSAN_OPTIONS=print_stacktrace=1"
       "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:print_suppressions=0:ignore_noninstrumented_modules=1")
   endif()
-  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} test_messages test_folders finetune_options)
+  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} test_messages test_golden_models test_folders finetune_options)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   # What is tested is optimised; the tests themselves need to compile fast.
   target_compile_options(${target} PRIVATE -O0)

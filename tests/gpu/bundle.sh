@@ -31,7 +31,7 @@ copy_programs() {
   local program
   mkdir -p "$bundle/bin"
   cp "$build_gpu/finetune" "$bundle/bin"
-  for program in gpu_bench test_unit_comm test_unit_model test_unit_shard; do
+  for program in golden_model gpu_bench test_unit_comm test_unit_model test_unit_shard; do
     cp "$build_gpu/tests/$program" "$bundle/bin"
   done
   cp "$build_gpu/tests/test_gpu_test" "$bundle/bin/gpu_test"
@@ -92,7 +92,7 @@ build_gpu=$build/gpu
 find_libtorch
 # Old tags: a RUNPATH would count for the program alone and not for the libraries it loads.
 configure "$build_gpu" "${build_options[@]}" FINETUNE_BENCH=OFF CMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
-targets=(finetune gpu_bench test_gpu_test test_unit_comm test_unit_model test_unit_shard)
+targets=(finetune golden_model gpu_bench test_gpu_test test_unit_comm test_unit_model test_unit_shard)
 ninja -C "$build_gpu" -t targets all | grep -c '^count_launches:' >/dev/null && targets+=(count_launches)
 compile "$build_gpu" "${targets[@]}"
 

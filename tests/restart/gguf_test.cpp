@@ -10,7 +10,7 @@
 #include "core/json.hpp"
 #include "restart/gguf_files.hpp"
 #include "restart/job.hpp"
-#include "support/folders.hpp"
+#include "support/golden_models.hpp"
 #include "support/material.hpp"
 #include "support/run_program.hpp"
 
@@ -45,7 +45,7 @@ TEST(Gguf, IsWhatThePackageReads) {
     expect_read_gguf(folder, file, quickstart_model());
   }
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
-    fs::copy(source_folder() / "tests/golden/models" / family, folder / family);
+    fs::copy(golden_model(family), folder / family);
     std::ofstream(folder / family / "tokenizer.json")
         << R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
                "added_tokens": [{"id": 2, "content": "<e>", "special": true}],
@@ -69,7 +69,7 @@ TEST(Gguf, HasTheSameGreedyTextInLlamaCpp) {
 /// A tiny Llama with this tokenizer.
 std::string model_with(const fs::path& folder, const std::string& name,
                        const core::Json& tokenizer) {
-  fs::copy(source_folder() / "tests/golden/models/llama", folder / name);
+  fs::copy(golden_model("llama"), folder / name);
   std::ofstream(folder / name / "tokenizer.json") << tokenizer.dump();
   return name;
 }
@@ -146,7 +146,7 @@ TEST(Gguf, RefusesPositionsThatItsReadersWouldComputeOtherwise) {
   const fs::path folder = empty_folder("gguf.positions");
   const auto refused = [&](const char* family, const std::string& name, const core::Json& changes,
                            const std::string& part) {
-    fs::copy(source_folder() / "tests/golden/models" / family, folder / name);
+    fs::copy(golden_model(family), folder / name);
     std::ofstream(folder / name / "tokenizer.json")
         << bytes(core::Json::array({byte_level(true)})).dump();
     core::Json config = core::Json::parse(read_file(folder / name / "config.json"));
@@ -258,11 +258,9 @@ TEST(Gguf, SaysWhatItCannotHold) {
     EXPECT_NE(outcome.text().find(part), std::string::npos) << outcome.text();
     EXPECT_FALSE(fs::exists(folder / (file + ".partial")));
   };
-  refused(source_folder() / "tests/golden/models/qwen3_moe", "a.gguf", "float16", 65,
-          "some of its layers have no experts");
-  refused(source_folder() / "tests/golden/models/olmoe", "a.gguf", "float16", 65,
-          "fewer key heads than heads");
-  refused(source_folder() / "tests/golden/models/glm4", "a.gguf", "float16", 65, "(glm4)");
+  refused(golden_model("qwen3_moe"), "a.gguf", "float16", 65, "some of its layers have no experts");
+  refused(golden_model("olmoe"), "a.gguf", "float16", 65, "fewer key heads than heads");
+  refused(golden_model("glm4"), "a.gguf", "float16", 65, "(glm4)");
   refused("none", "a.gguf", "float16", 65, "none");
   refused(quickstart_model(), "a.gguf", "int4", 64, "--dtype");
   refused(quickstart_model(), "out", "q8_0", 64, "is for a file that ends in .gguf");

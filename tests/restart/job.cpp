@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restart/job.hpp"
 #include "support/folders.hpp"
+#include "support/golden_models.hpp"
 
 #include <gtest/gtest.h>
 
@@ -108,9 +109,7 @@ Job family_job(const std::string& family, const std::string& name,
                const std::vector<std::string>& settings) {
   Job job(name, settings);
   fs::remove(job.model() / "model.safetensors");
-  for (const auto& file : fs::directory_iterator(source_folder() / "tests/golden/models" / family))
-    fs::copy_file(file.path(), job.model() / file.path().filename(),
-                  fs::copy_options::overwrite_existing);
+  write_golden_model(family, job.model());
   return job;
 }
 

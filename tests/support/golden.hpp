@@ -12,11 +12,15 @@
 #include <vector>
 
 #include "support/folders.hpp"
+#include "support/golden_models.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::tests {
 
+/// A file or folder of tests/golden; a folder of models comes with its weights.
 inline std::filesystem::path golden(const std::string& name) {
+  constexpr std::string_view models = "models/";
+  if (name.starts_with(models)) return golden_model(name.substr(models.size()));
   return source_folder() / "tests/golden" / name;
 }
 

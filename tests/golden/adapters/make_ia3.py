@@ -3,14 +3,19 @@
 merged weights that PEFT has for them: of the small Llama with the usual targets, and of the small Qwen2, whose products
 have biases, with matrices next to each other of which some scale their inputs and some their outputs.
 
-python make_ia3.py      in this folder, with torch, transformers and peft
+python make_ia3.py [NAME ...]      in this folder, with torch, transformers and peft
 """
 import os
+import sys
+import tempfile
 
 import torch
 from peft import IA3Config, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+
+sys.path.insert(0, "..")
+import drawn  # noqa: E402
 
 CASES = {
     "ia3": ("llama", ["k_proj", "v_proj", "down_proj"], ["down_proj"], ["norm"]),
@@ -20,7 +25,8 @@ CASES = {
 
 
 def adapted(family, targets, feedforward, saved):
-    model = AutoModelForCausalLM.from_pretrained(os.path.join("../models", family), dtype=torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        model = AutoModelForCausalLM.from_pretrained(drawn.write_folder(family, folder), dtype=torch.float32)
     config = IA3Config(task_type="CAUSAL_LM", target_modules=targets, feedforward_modules=feedforward,
                        modules_to_save=saved)
     return get_peft_model(model, config)
@@ -54,5 +60,5 @@ def make(name):
 
 
 if __name__ == "__main__":
-    for case_name in CASES:
+    for case_name in sys.argv[1:] or CASES:
         make(case_name)

@@ -20,7 +20,7 @@ find_programs() {
   mkdir -p "$bin"
   ln -s "$build/${simulated:+tests/}finetune${simulated:+_simulated}" "$bin/finetune"
   ln -s "$build/tests/test_gpu_${simulated:-test}" "$bin/gpu_test"
-  ln -s "$build"/tests/{gpu_bench,test_unit_comm,test_unit_shard,test_unit_model} "$bin"
+  ln -s "$build"/tests/{golden_model,gpu_bench,test_unit_comm,test_unit_shard,test_unit_model} "$bin"
   local program
   for program in "$bin"/*; do
     [ -x "$program" ] && continue

@@ -75,8 +75,8 @@ as_on_cpu() {
 
 # of_family FAMILY: the deck of a small model of tests/golden.
 of_family() {
-  mkdir -p "$work/families/$1/model"
-  cp "$root/tests/golden/models/$1"/* "$work/families/$1/model"
+  mkdir -p "$work/families/$1"
+  "$bin/golden_model" "$1" "$work/families/$1/model"
   cp "$work/tokens.jsonl" "$work/families.toml" "$work/families/$1"
   deck=$work/families/$1/families.toml
   usual=(train.seed=3 "data.cache_dir=$work/token-cache")

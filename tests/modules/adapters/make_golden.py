@@ -8,6 +8,7 @@ import json
 import pathlib
 import shutil
 import sys
+import tempfile
 
 import peft
 import torch
@@ -15,6 +16,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 golden = pathlib.Path(__file__).resolve().parents[2] / "golden"
+sys.path.insert(0, str(golden))
+import drawn  # noqa: E402
+
 SETTINGS = {
     "dora": dict(target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"], use_dora=True),
     "rslora": dict(target_modules=["k_proj", "v_proj", "gate_proj"], use_rslora=True,
@@ -36,11 +40,16 @@ SETTINGS = {
 }
 
 
+def base_model(name):
+    with tempfile.TemporaryDirectory() as folder:
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            drawn.write_folder(name, folder), dtype=torch.float32, attn_implementation="eager")
+
+
 def case(name, settings, seed):
     torch.manual_seed(seed)
     base = settings.pop("model", "llama")
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        golden / "models" / base, dtype=torch.float32, attn_implementation="eager")
+    model = base_model(base)
     model = peft.get_peft_model(
         model, peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, **settings))
     with torch.no_grad():
@@ -83,8 +92,7 @@ def case(name, settings, seed):
 
 def start(kind):
     """What PEFT begins with on Llama's matrices, and the gradients there."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        golden / "models/llama", dtype=torch.float32, attn_implementation="eager")
+    model = base_model("llama")
     model = peft.get_peft_model(model, peft.LoraConfig(
         task_type="CAUSAL_LM", r=4, lora_alpha=6, init_lora_weights=kind,
         target_modules=["q_proj", "k_proj", "down_proj"]))

@@ -20,7 +20,7 @@ namespace {
 /// down_proj begin within the blocks of maxima that are quantised together; on two ranks those of
 /// gate_proj do not. Four ranks have two heads of keys between them.
 core::Json config() {
-  core::Json config = core::read_json(tests::golden("models/llama/config.json"), 1 << 20);
+  core::Json config = core::read_json(tests::golden("models/llama") / "config.json", 1 << 20);
   config["num_attention_heads"] = 8;
   config["head_dim"] = 32;
   config["intermediate_size"] = 512;

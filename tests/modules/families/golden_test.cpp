@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One forward and backward pass and a greedy continuation against transformers' numbers, on any
-// number of ranks. Tolerances: about ten times what two correct implementations differ by, and more
-// where transformers' own numbers are known to be further from exact ones.
+// number of ranks. Tolerances: about ten times what two correct implementations differ by.
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "model/rope.hpp"
-#include "modules/families/rounding.hpp"
+#include "modules/families/logits.hpp"
+#include "modules/families/planted.hpp"
 #include "registry.hpp"
 #include "support/families.hpp"
 #include "support/golden.hpp"
-#include "support/margins.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/generate.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -45,31 +46,28 @@ data::MicroBatch micro_batch(const weights::ModelFiles& files, std::int64_t row)
   return one;
 }
 
-/// [in, out] as files have it, as `shape` [out, in].
-std::vector<float> transposed(std::vector<float> values, const std::vector<std::int64_t>& shape) {
-  const at::Tensor of_files = at::from_blob(values.data(), {shape[1], shape[0]}, at::kFloat);
-  const at::Tensor by_outputs = of_files.t().contiguous();
-  return {by_outputs.data_ptr<float>(), by_outputs.data_ptr<float>() + by_outputs.numel()};
+/// Where element `i` of a row is in the tensor of the files, which may have it as [in, out].
+std::int64_t place_in_files(const model::Parameter& row, std::int64_t i) {
+  if (!row.is_by_inputs) return i;
+  const std::int64_t num_out = row.shape[0], num_in = row.shape[1];
+  return i % num_in * num_out + i / num_in;
 }
 
-TEST_P(Golden, LogitsAreThoseOfTransformers) {
-  const auto files = case_files();
-  auto loaded = load();
-  const auto sequence = model::make_sequence(loaded.architecture(), batch, length);
-  const auto ids = to_tensor(tests::read_golden<std::int64_t>(files, "input_ids"));
-  const at::Tensor logits =
-      train::logits(loaded.engine(), ids, sequence, train::Positions::all).contiguous();
-  const auto expected = tests::read_golden<float>(files, "logits");
-  ASSERT_EQ(logits.numel(), std::ssize(expected));
-  const double difference =
-      tests::largest_difference({logits.data_ptr<float>(), expected.size()}, expected);
-  EXPECT_LT(difference, tests::noted(difference, Rounding(GetParam()).logits()));
-}
+/// Of a gradient in a case: its largest entry, how far that is from fp64, its projections.
+struct Reference {
+  Reference(const weights::ModelFiles& files, const std::string& name)
+      : numbers(tests::read_golden<float>(files, "grad." + name)) {}
 
-TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
-  const auto files = case_files();
-  auto loaded = load();
-  const auto engine = loaded.engine();
+  double largest() const { return numbers[0]; }
+  double bound() const { return tests::element_bound(numbers[0], numbers[1]); }
+  std::span<const float> projections() const { return std::span(numbers).subspan(2); }
+
+  std::vector<float> numbers;
+};
+
+/// Gradients of a pass over both rows of the case, of which row j belongs to rank j % ranks: one
+/// rank accumulates both, ranks 2 and 3 have nothing to compute. The mean loss.
+double pass(const weights::ModelFiles& files, const train::Engine& engine) {
   const auto& world = tests::world();
   const auto first = micro_batch(files, 0);
   const auto second = micro_batch(files, 1);
@@ -77,9 +75,6 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
   const auto targets = std::count_if(first.labels.begin(), first.labels.end(), is_target) +
                        std::count_if(second.labels.begin(), second.labels.end(), is_target);
   const double scale = 1.0 / static_cast<double>(targets);
-
-  // Row j belongs to rank j % ranks: one rank accumulates both, ranks 2 and 3 have nothing to
-  // compute.
   double loss = 0;
   engine.shards.reset_gradients();
   for (std::int64_t pass = 0; pass < (world.size() == 1 ? 2 : 1); ++pass) {
@@ -89,26 +84,86 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
     loss += train::forward_backward(engine, mine, scale).loss;
   }
   engine.shards.finish_gradients();
-  loss = world.all_reduce(loss, comm::Reduce::sum) * scale;
-  EXPECT_NEAR(loss, tests::read_golden<float>(files, "loss")[0], 1e-5);
+  return world.all_reduce(loss, comm::Reduce::sum) * scale;
+}
 
-  const Rounding rounding(GetParam());
+/// Calls f(row, first element, values) for this rank's pieces of the gradients.
+template <typename F>
+void for_each_piece(train::LoadedModel& loaded, const train::Engine& engine, const F& f) {
   for (const int unit : engine.shards.trained_units()) {
     const at::Tensor gradient = engine.shards.gradient(unit);
-    for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
-      const model::Parameter& row = loaded.parameters().row(slice.row);
-      const std::string& name = row.name;
-      auto expected = tests::read_golden<float>(files, "grad." + name);
-      if (row.is_by_inputs) expected = transposed(std::move(expected), row.shape);
-      const std::span<const float> part(expected.data() + slice.tensor_offset,
-                                        static_cast<std::size_t>(slice.count));
-      const std::span<const float> got(gradient.data_ptr<float>() + slice.shard_offset,
-                                       part.size());
-      const double difference = tests::largest_difference(got, part);
-      const double bound = rounding.gradient(name) * tests::largest_magnitude(expected);
-      EXPECT_LE(difference, tests::noted(difference, bound)) << name;
-    }
+    for (const auto& slice : engine.shards.map().slices(unit, tests::world().rank()))
+      f(loaded.parameters().row(slice.row), slice.tensor_offset,
+        std::span<const float>(gradient.const_data_ptr<float>() + slice.shard_offset,
+                               static_cast<std::size_t>(slice.count)));
   }
+}
+
+TEST_P(Golden, LogitsAreThoseOfTransformers) {
+  const auto files = case_files();
+  auto loaded = load();
+  const auto sequence = model::make_sequence(loaded.architecture(), batch, length);
+  const auto ids = to_tensor(tests::read_golden<std::int64_t>(files, "input_ids"));
+  const at::Tensor logits =
+      train::logits(loaded.engine(), ids, sequence, train::Positions::all).contiguous();
+  tests::expect_logits({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())},
+                       files);
+}
+
+TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
+  const auto files = case_files();
+  auto loaded = load();
+  const auto engine = loaded.engine();
+  EXPECT_NEAR(pass(files, engine), tests::read_golden<float>(files, "loss")[0], 1e-5);
+
+  std::map<std::string, tests::Projection> projections;
+  for (const model::Parameter& row : loaded.parameters().rows)
+    if (row.trainable) projections[row.name];
+  for_each_piece(loaded, engine, [&](const auto& row, std::int64_t first, auto values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      projections.at(row.name).add(place_in_files(row, first + static_cast<std::int64_t>(i)),
+                                   values[i]);
+  });
+  for (const model::Parameter& row : loaded.parameters().rows) {
+    if (!row.trainable) continue;
+    auto numbers = projections.at(row.name).numbers();
+    tests::world().all_reduce(std::span<double>(numbers), comm::Reduce::sum);
+    EXPECT_EQ(tests::num_elements(numbers), row.count()) << row.name;
+    const Reference expected(files, row.name);
+    EXPECT_LE(tests::excess(numbers, expected.projections(), expected.bound()), 1) << row.name;
+  }
+}
+
+/// A gradient of `row` that went wrong in some way, as part of what the bound allows.
+void expect_found(const model::Parameter& row, const std::vector<float>& wrong,
+                  const Reference& expected, const std::string& what) {
+  tests::Projection projection;
+  for (std::size_t i = 0; i < wrong.size(); ++i)
+    projection.add(place_in_files(row, static_cast<std::int64_t>(i)), wrong[i]);
+  EXPECT_GT(tests::excess(projection.numbers(), expected.projections(), expected.bound()), 10)
+      << what << " in " << row.name;
+}
+
+/// Rows or heads in another order, a sign, a transposed matrix: none of them hides in projections.
+TEST_P(Golden, WrongGradientsAreFound) {
+  REQUIRE_RANKS(1);
+  const auto files = case_files();
+  auto loaded = load();
+  const auto engine = loaded.engine();
+  pass(files, engine);
+  std::map<std::string, int> num_planted;
+  for_each_piece(loaded, engine, [&](const auto& row, std::int64_t, auto values) {
+    const Reference expected(files, row.name);
+    if (row.shape.size() != 2 || std::ssize(values) != row.count() || expected.largest() == 0)
+      return;
+    for (const auto& [what, wrong] : tests::plant({values.begin(), values.end()}, row.shape)) {
+      expect_found(row, wrong, expected, what);
+      ++num_planted[what];
+    }
+  });
+  for (const char* what : {"two rows have changed places", "two halves have changed places",
+                           "the sign of a row has changed"})
+    EXPECT_GT(num_planted[what], 5) << what;
 }
 
 TEST_P(Golden, GreedyTokensWithTheCacheAreThoseOfTransformers) {

@@ -6,6 +6,7 @@
 #include "registry.hpp"
 #include "support/allocations.hpp"
 #include "support/folders.hpp"
+#include "support/golden_models.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/generate.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -100,7 +101,7 @@ TEST(GenerationMemory, IsPlannedForStatesOfTexts) {
                   .prompt_tokens = 12,
                   .new_tokens = 20,
                   .tokens_together = 4096},
-                 tests::source_folder() / "tests/golden/models/nemotron_h");
+                 tests::golden_model("nemotron_h"));
 }
 
 TEST(GenerationMemory, IsPlannedForRanksThatShareMatrices) {
