@@ -125,8 +125,9 @@ TEST_P(StoppedRank, IsNamedAndTheJobEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StoppedRank, testing::Values(0, 1));
 
-TEST(FlightRecords, AreWrittenOnASignalAndTheRunGoesOn) {
-  LongRun run("signal", "600");
+/// Has all ranks write their records, and returns whether the run still goes on then.
+bool ask_for_records(LongRun& run) {
+  fs::remove_all(run.output() / "flight");
   for (int rank = 0; rank < ranks; ++rank)
     EXPECT_TRUE(run.send(rank, SIGUSR2));
   const auto is_written = [&](int rank) {
@@ -135,12 +136,20 @@ TEST(FlightRecords, AreWrittenOnASignalAndTheRunGoesOn) {
   bool is_running = true;
   while (is_running && !(is_written(0) && is_written(1) && is_written(2)))
     is_running = run.process().read_for(10);
-  EXPECT_TRUE(is_running) << "SIGUSR2 ends nothing";
-  const std::string told = trace(run.output() / "flight");
+  return is_running;
+}
+
+TEST(FlightRecords, AreWrittenOnASignalAndTheRunGoesOn) {
+  LongRun run("signal", "600");
+  const std::string none = "no rank had waited for longer than 1 s when this was written (SIGUSR2)";
+  std::string told;
+  // On a busy machine one may just have waited so long, but not time and again.
+  for (int i = 0; i < 10 && told.find(none) == std::string::npos; ++i) {
+    ASSERT_TRUE(ask_for_records(run)) << "SIGUSR2 ends nothing";
+    told = trace(run.output() / "flight");
+  }
   EXPECT_EQ(std::ranges::count(told, '\n'), 2) << told;
-  EXPECT_EQ(count(told, "no rank had waited for longer than 1 s when this was written (SIGUSR2)"),
-            1)
-      << told;
+  EXPECT_EQ(count(told, none), 1) << told;
   EXPECT_TRUE(std::regex_search(told, std::regex("\nrank 0 on .+ was in step [0-9]+"))) << told;
   const std::string record = read(run.output() / "flight/rank-00001.jsonl");
   EXPECT_GT(std::ranges::count(record, '\n'), 50) << "one line for each of the last collectives";
