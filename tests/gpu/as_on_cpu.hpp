@@ -13,6 +13,7 @@
 
 #include "gpu/device_under_test.hpp"
 #include "model/ops.hpp"
+#include "support/margins.hpp"
 #include "unit/model/tiny_weights.hpp"
 
 namespace finetune::tests::gpu {
@@ -105,7 +106,7 @@ inline void expect_as_on_cpu(at::ScalarType dtype, const Compute& f,
     const at::Tensor e = expected.to(at::kDouble);
     const double largest = e.abs().max().item<double>();
     const double apart = (actual.to(at::kDouble) - e).abs().max().item<double>();
-    EXPECT_LE(apart, (part > 0 ? part : tolerance(dtype)) * largest);
+    EXPECT_LE(apart, noted(apart, (part > 0 ? part : tolerance(dtype)) * largest));
   }
 }
 

@@ -19,6 +19,7 @@
 #include "registry.hpp"
 #include "shard/parallel_ops.hpp"
 #include "support/golden.hpp"
+#include "support/margins.hpp"
 #include "support/mesh.hpp"
 #include "support/ranks.hpp"
 #include "train/step/passes.hpp"
@@ -137,7 +138,8 @@ inline std::int64_t compare_trained(const AdaptedModel& model, const world::Worl
           row, slice.tensor_offset, slice.count, [&](std::int64_t first, std::int64_t count) {
             const auto n = static_cast<std::size_t>(count);
             const auto part = std::span(wanted).subspan(static_cast<std::size_t>(first), n);
-            EXPECT_LT(largest_difference({got, n}, part), tolerance) << row.name;
+            const double difference = largest_difference({got, n}, part);
+            EXPECT_LT(difference, noted(difference, tolerance)) << row.name;
             got += count;
             if (!row.held || row.held->holder == 0) compared += count;
           });
