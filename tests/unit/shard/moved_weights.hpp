@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What roundings do to a model: one rank's pass next to passes with weights that are moved by a step
-// of fp32. Sums in another order, as those of several ranks, are what such weights give.
+// What roundings do to a model: one rank's pass next to passes with weights that are moved by a
+// step of fp32. Sums in another order, as those of several ranks, are what such weights give.
 
 #include <algorithm>
 #include <cmath>
@@ -41,9 +41,11 @@ inline TableWeights moved_weights(const model::ParameterTable& table, const Tabl
 }
 
 /// `actual` is no further from `expected` than four times what the passes with moved weights are,
-/// and a millionth of the largest entry. Used of that: a third at most, whatever the model.
+/// and a millionth of the largest entry; or, of sums of very many numbers, which the weights say
+/// little of, what one that goes from number to number is off by: half a rounding times the root of
+/// their count.
 inline void expect_rounded_as(const at::Tensor& actual, const at::Tensor& expected,
-                              const std::vector<at::Tensor>& moved) {
+                              const std::vector<at::Tensor>& moved, std::int64_t longest_sum) {
   ASSERT_EQ(actual.sizes(), expected.sizes());
   const auto off = [&](const at::Tensor& values) {
     return (values - expected).abs().max().item<double>();
@@ -51,10 +53,10 @@ inline void expect_rounded_as(const at::Tensor& actual, const at::Tensor& expect
   double rounding = 0;
   for (const at::Tensor& each : moved)
     rounding = std::max(rounding, off(each));
-  const double bound = 4 * rounding + 1e-6 * expected.abs().max().item<double>();
-  EXPECT_LE(off(actual), noted(off(actual), bound)) << "actual\n"
-                                                    << actual << "\nexpected\n"
-                                                    << expected;
+  const double part = std::max(1e-6, 0x1p-25 * std::sqrt(static_cast<double>(longest_sum)));
+  const double bound = 4 * rounding + part * expected.abs().max().item<double>();
+  const double is_off = off(actual);
+  EXPECT_LE(is_off, noted(is_off, bound)) << "actual\n" << actual << "\nexpected\n" << expected;
 }
 
 }  // namespace finetune::tests
