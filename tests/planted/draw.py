@@ -140,7 +140,7 @@ def compiles(name, text, build):
 
 def draw(seed, count, build):
     stock, random_numbers = pool(), random.Random(seed)
-    rejected = {line.split(" | ")[0] for line in (faults.HERE / "rejected.txt").read_text().splitlines() if " | " in line}
+    rejected = {line.rsplit(" | ", 1)[0] for line in (faults.HERE / "rejected.txt").read_text().splitlines() if " | " in line}
     drawn, folders = [], sorted(stock)
     while len(drawn) < count:
         operators = stock[random_numbers.choice(folders)]
