@@ -71,16 +71,20 @@ Activity::Scope inside(const Handle& handle, const char* collective, std::int64_
 
 }  // namespace
 
-int lowest_world_rank(MPI_Comm comm, int size) {
-  MPI_Group own = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+WorldRanks::~WorldRanks() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Group_free(&group_);
+}
+
+int WorldRanks::lowest_of(MPI_Comm comm, int size) const {
+  MPI_Group own = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &own), "MPI_Comm_group");
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   std::vector<int> ranks(static_cast<std::size_t>(size)), of_world(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), world, of_world.data()),
+  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), group_, of_world.data()),
             "MPI_Group_translate_ranks");
   MPI_Group_free(&own);
-  MPI_Group_free(&world);
   return *std::min_element(of_world.begin(), of_world.end());
 }
 
@@ -125,6 +129,7 @@ Communicator Communicator::split(int color, int key, std::string name, Watched w
   auto handle = std::make_shared<Handle>();
   if (watched == Watched::yes) handle->activity = handle_->activity;
   handle->node = handle_->node;
+  handle->world = handle_->world;
   arrive(handle_->comm);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));
@@ -149,6 +154,7 @@ std::shared_ptr<Communicator::Handle> Communicator::duplicate(std::string name) 
   auto handle = std::make_shared<Handle>();
   handle->activity = handle_->activity;
   handle->node = handle_->node;
+  handle->world = handle_->world;
   arrive(handle_->comm);
   check_mpi(MPI_Comm_dup(handle_->comm, &handle->comm), "MPI_Comm_dup");
   handle->complete(std::move(name));

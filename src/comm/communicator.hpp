@@ -100,7 +100,6 @@ class Communicator {
  private:
   friend class Environment;
   friend class MpiGroup;
-  friend struct Raw;
   struct Handle;
   explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
 

@@ -13,6 +13,7 @@
 #include "comm/detail/explained.hpp"
 #include "comm/detail/handle.hpp"
 #include "comm/detail/launcher.hpp"
+#include "comm/detail/waiting.hpp"
 #include "core/cores.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
@@ -63,7 +64,7 @@ int share_of_cores(const Communicator& node) {
 
 }  // namespace
 
-Environment::Environment(int& argc, char**& argv) : owns_mpi_(true) {
+Environment::Environment(int& argc, char**& argv) {
   FlightRecorder::catch_signal();
   int provided = 0;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -75,13 +76,16 @@ Environment::Environment(int& argc, char**& argv) : owns_mpi_(true) {
 }
 
 Environment::Environment(const Communicator& given) {
+  core::check(given.handle_ != nullptr, "an environment over ranks needs MPI");
   auto world = std::make_shared<Communicator::Handle>();
-  check_mpi(MPI_Comm_dup(Raw::of(given), &world->comm), "MPI_Comm_dup");
+  arrive(given.handle_->comm);
+  check_mpi(MPI_Comm_dup(given.handle_->comm, &world->comm), "MPI_Comm_dup");
   begin(world);
 }
 
 void Environment::begin(const std::shared_ptr<Communicator::Handle>& world) {
   world->activity = activity_;
+  world->world = std::make_shared<WorldRanks>(world->comm);
   world->complete("world");
   world_ = Communicator(world);
   log::set_root(world_.is_root());
@@ -89,6 +93,7 @@ void Environment::begin(const std::shared_ptr<Communicator::Handle>& world) {
 
   auto node = std::make_shared<Communicator::Handle>();
   node->activity = activity_;
+  node->world = world->world;
   check_mpi(MPI_Comm_split_type(world->comm, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
                                 &node->comm),
             "MPI_Comm_split_type");
@@ -103,10 +108,11 @@ void Environment::begin(const std::shared_ptr<Communicator::Handle>& world) {
 }
 
 Environment::~Environment() {
+  const bool is_of_job = !world_.handle_->owned;
   flight_.reset();
   node_ = Communicator();
   world_ = Communicator();
-  if (owns_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
+  if (is_of_job && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
 int Environment::cores() const {

@@ -1,6 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// MPI from start to end: the world communicator, where its ranks are, and how a run ends.
+// MPI from start to end: the world communicator, where its ranks are, and how a run ends; or a
+// part of the job's ranks as a world of its own.
 
 #include <exception>
 #include <memory>
@@ -27,8 +28,12 @@ struct Topology {
 class Environment {
  public:
   Environment(int& argc, char**& argv);
-  /// The ranks of `given` as a world of their own inside a job whose MPI another environment keeps:
-  /// a part of the job that ends before the job does. Collective on `given`.
+
+  /// The ranks of `given` as a world of their own, as if they were the whole job: their ranks,
+  /// nodes, activity and flight records; root and faults of this process go by it from now on.
+  /// Another environment, which outlives this one, has started MPI and ends it. A rank that fails
+  /// alone (report), and a watchdog over this world, still abort all ranks of the job: MPI
+  /// guarantees nothing to those that would be left. Collective on `given`, which needs MPI.
   explicit Environment(const Communicator& given);
   ~Environment();
   Environment(const Environment&) = delete;
@@ -54,10 +59,12 @@ class Environment {
   int report(const std::exception& error) const;
 
  private:
-  /// Fills in the rest. Collective on `world`.
+  friend class Watchdog;
+  /// Of world().
+  const std::shared_ptr<const Communicator::Handle>& world_handle() const { return world_.handle_; }
+  /// Fills in what follows from the world's handle.
   void begin(const std::shared_ptr<Communicator::Handle>& world);
 
-  bool owns_mpi_ = false;
   std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   Communicator world_;
   Communicator node_;

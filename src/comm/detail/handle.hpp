@@ -13,8 +13,20 @@
 
 namespace finetune::comm {
 
-/// Of the ranks of `comm`. Not collective.
-int lowest_world_rank(MPI_Comm comm, int size);
+/// The ranks of a world, in its order: the job's, or those of an environment over a part of it.
+class WorldRanks {
+ public:
+  explicit WorldRanks(MPI_Comm comm) { check_mpi(MPI_Comm_group(comm, &group_), "MPI_Comm_group"); }
+  ~WorldRanks();
+  WorldRanks(const WorldRanks&) = delete;
+  WorldRanks& operator=(const WorldRanks&) = delete;
+
+  /// Of the `size` ranks of `comm`. Not collective.
+  int lowest_of(MPI_Comm comm, int size) const;
+
+ private:
+  MPI_Group group_ = MPI_GROUP_NULL;
+};
 
 struct Communicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -24,6 +36,7 @@ struct Communicator::Handle {
   int node = 0;        ///< of this rank, in the job
   bool owned = true;   ///< freed with the handle; false for MPI_COMM_WORLD
   std::string name;
+  std::shared_ptr<const WorldRanks> world;  ///< that `first_rank` counts in
   /// For broadcasts of many bytes, of which the first makes them; nothing where they are of no use.
   mutable std::unique_ptr<BroadcastLevels> broadcast_levels;
   mutable bool has_broadcast_levels = false;
@@ -34,19 +47,14 @@ struct Communicator::Handle {
   Handle& operator=(const Handle&) = delete;
   ~Handle();
 
-  /// Fills in what follows from `comm`.
+  /// Fills in what follows from `comm` and `world`.
   void complete(std::string its_name) {
     name = std::move(its_name);
     check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    first_rank = lowest_world_rank(comm, size);
+    first_rank = world->lowest_of(comm, size);
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
-};
-
-/// MPI's own handle, for what needs more of it than Communicator offers.
-struct Raw {
-  static MPI_Comm of(const Communicator& comm) { return comm.handle_->comm; }
 };
 
 }  // namespace finetune::comm

@@ -60,7 +60,8 @@ struct Outbox {
 // judgement is about.
 class Watchdog::Guard {
  public:
-  Guard(const Environment& environment, double timeout_s, double interval_s)
+  /// `world` is the environment's.
+  Guard(const Environment& environment, MPI_Comm world, double timeout_s, double interval_s)
       : activity_(environment.activity()),
         flight_(environment.flight()),
         rank_(environment.world().rank()),
@@ -73,7 +74,7 @@ class Watchdog::Guard {
       hosts_.push_back(topology.node_names[static_cast<std::size_t>(node)]);
     ranks_.resize(hosts_.size());
     heard_at_s_.resize(hosts_.size());
-    check_mpi(MPI_Comm_dup(Raw::of(environment.world()), &comm_), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(world, &comm_), "MPI_Comm_dup");
     check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     for (const int monitor : {0, last_rank()})
       if (monitor != rank_) outboxes_.push_back({.rank = monitor});
@@ -384,7 +385,8 @@ Watchdog::Watchdog(const Environment& environment, double timeout_s, double inte
         "hangs will not be ended");
     return;
   }
-  guard_ = std::make_unique<Guard>(environment, timeout_s, interval_s);
+  guard_ =
+      std::make_unique<Guard>(environment, environment.world_handle()->comm, timeout_s, interval_s);
 }
 
 Watchdog::~Watchdog() {
@@ -392,7 +394,7 @@ Watchdog::~Watchdog() {
   if (std::uncaught_exceptions() == 0) {
     guard_->close();
   } else if (!guard_->abandon()) {
-    // Kept for the rest of the process: it is ending.
+    // Kept for the rest of the process.
     static_cast<void>(guard_.release());
   }
 }
