@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -87,6 +88,11 @@ std::deque<Fault> read_environment() {
   return faults;
 }
 
+std::deque<Fault>& faults() {
+  static std::deque<Fault> all = read_environment();
+  return all;
+}
+
 FaultAction act(const Fault& fault, std::string_view where) {
   if (fault.action == "kill") std::raise(SIGKILL);
   if (fault.action == "stop") std::raise(SIGSTOP);
@@ -107,11 +113,16 @@ void set_rank(int rank) {
   own_rank = rank;
 }
 
+void reset() {
+  std::deque<Fault> all = read_environment();
+  faults() = std::move(all);
+  own_rank = 0;
+}
+
 FaultAction hit(std::string_view point, std::string_view where) {
-  static std::deque<Fault> faults = read_environment();
   // All are counted before one may throw.
   std::vector<const Fault*> due;
-  for (Fault& fault : faults) {
+  for (Fault& fault : faults()) {
     if (fault.point != point || (fault.rank != any && fault.rank != own_rank)) continue;
     const int count = ++fault.hits;
     if (fault.hit == any || fault.hit == count) due.push_back(&fault);

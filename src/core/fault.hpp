@@ -11,8 +11,13 @@ namespace finetune::core::fault {
 /// What the caller has to do itself.
 enum class FaultAction { none, flip };
 
-/// The rank that faults are compared with. Set once by comm::Environment; 0 without MPI.
+/// The rank that faults are compared with. Set by comm::Environment; 0 without MPI.
 void set_rank(int rank);
+
+/// As a process that has just started: reads the variable again, counts hits from 1, and the rank
+/// is 0. For processes in which another run begins; no other thread may be at a point meanwhile.
+/// Throws: ErrorKind::command_line if the variable cannot be read.
+void reset();
 
 /// Counts a hit of `point` and does what was asked of it: kills, stops or signals the process,
 /// sleeps, or throws as if a system call had failed with EIO or ENOSPC (`where` names it in the

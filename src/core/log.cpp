@@ -22,8 +22,8 @@
 namespace finetune::log {
 namespace {
 
-// The one piece of process-wide state: whether this process is the first rank never changes after
-// start-up, and passing it to every caller of `info` would say nothing.
+// The one piece of process-wide state: whether this process is the first rank never changes while
+// a run lasts, and passing it to every caller of `info` would say nothing.
 std::atomic<bool> root{true};
 
 /// "2026-11-22 23:47:30 "
@@ -51,6 +51,14 @@ class Copy {
   void remember() {
     const std::lock_guard lock(mutex_);
     remembers_ = true;
+  }
+
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    remembers_ = is_to_open_ = false;
+    remembered_.clear();
+    path_.clear();
+    close();
   }
 
   /// Returns why it could not be opened, or nothing.
@@ -172,6 +180,11 @@ void error(std::string_view line) {
 
 void remember() {
   copy().remember();
+}
+
+void forget() {
+  copy().forget();
+  root = true;
 }
 
 void copy_to(const std::filesystem::path& path, mode_t mode) {

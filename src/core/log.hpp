@@ -6,7 +6,7 @@
 
 namespace finetune::log {
 
-/// Whether this process speaks for all. Set once by comm::Environment; true without MPI.
+/// Whether this process speaks for all. Set by comm::Environment; true without MPI.
 void set_root(bool is_root);
 bool is_root();
 

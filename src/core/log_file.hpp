@@ -12,6 +12,10 @@ namespace finetune::log {
 /// From now on remembers what it prints, for the file that `copy_to` will name.
 void remember();
 
+/// As a process that has printed nothing: what was remembered is forgotten, the file is closed, and
+/// this process speaks for all. For processes in which another run begins.
+void forget();
+
 /// Appends to `path` what was remembered, and from now on whatever this process prints, each text
 /// with its time. Links are not followed. A file that cannot be written is a warning, once, and
 /// printing goes on without it.

@@ -26,8 +26,12 @@ std::int64_t& of(BytesByUse& bytes, MemoryUse use) {
 class Uses {
  public:
   /// `before`: bytes of tensors of which nobody knows what they are for.
-  explicit Uses(std::int64_t before) : total_(before) {
-    of(live_, MemoryUse::activations) = before;
+  void begin(std::int64_t before) {
+    const std::lock_guard lock(mutex_);
+    uses_.clear();
+    live_ = at_peak_ = at_since_taken_ = {};
+    of(live_, MemoryUse::activations) = total_ = before;
+    highest_ = since_taken_ = 0;
   }
 
   void add(void* block, std::int64_t bytes) {
@@ -142,8 +146,13 @@ void reset_peak() {
 }
 
 void tell_uses_apart() {
-  static auto* apart = new Uses(tensor_bytes().live);
+  static auto* apart = new Uses;
+  apart->begin(tensor_bytes().live);
   uses = apart;
+}
+
+void tell_uses_together() {
+  uses = nullptr;
 }
 
 core::BytesByUse take_highest_by_use() {

@@ -30,6 +30,9 @@ void reset_peak();
 /// before count as activations.
 void tell_uses_apart();
 
+/// Ends that again: uses are not told apart, as in a process that has just started.
+void tell_uses_together();
+
 /// What was for what in the moment since the last call in which there was most; zeros if uses are
 /// not told apart.
 core::BytesByUse take_highest_by_use();

@@ -23,6 +23,8 @@ bool is_under_slurm() {
 }
 StopSignals own_signals(is_under_slurm());
 volatile std::sig_atomic_t checkpoint_is_there = 0;
+/// Age of the process when the run in it began.
+std::atomic<double> begun_at_age_s = 0;
 
 /// Monotonic; also while the machine sleeps.
 std::int64_t time_of_signal_ns() {
@@ -57,6 +59,17 @@ StopSignals::Answer StopSignals::add(int signal, std::int64_t now_ns) {
 void watch_signals() {
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT})
     handle(signal);
+}
+
+void StopSignals::forget() {
+  is_asked_ = false;
+  first_ns_ = 0;
+}
+
+void forget_signals() {
+  own_signals.forget();
+  checkpoint_is_there = 0;
+  begun_at_age_s = begun_at_age_s + process_age_s();
 }
 
 void tell_signals(bool has_checkpoint) {
@@ -109,7 +122,8 @@ double process_age_s() {
   if (!fields || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
   const double start_s = static_cast<double>(std::strtoull(field.c_str(), nullptr, 10)) /
                          static_cast<double>(::sysconf(_SC_CLK_TCK));
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - start_s;
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - start_s -
+         begun_at_age_s;
 }
 
 }  // namespace finetune::train

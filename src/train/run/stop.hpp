@@ -28,6 +28,9 @@ class StopSignals {
 
   bool is_asked() const { return is_asked_; }
 
+  /// As if no signal had come.
+  void forget();
+
  private:
   bool terms_repeat_;
   std::atomic<bool> is_asked_ = false;
@@ -37,6 +40,10 @@ class StopSignals {
 /// From now on SIGUSR1, SIGTERM and SIGINT are remembered instead of ending the process. A second
 /// SIGTERM or SIGINT ends it at once, by the rules of StopSignals.
 void watch_signals();
+
+/// As a process that has just started: no signal has come, there is no checkpoint, and its age
+/// counts from now. For processes in which another run begins.
+void forget_signals();
 
 /// What a second signal leaves behind: with a checkpoint the process ends with
 /// core::exit_resubmit_older, without one as the signal would have ended it.
@@ -82,7 +89,7 @@ class TimeLimit {
   double longest_save_s_ = -1;
 };
 
-/// Seconds since this process was started, by its entry in /proc.
+/// Seconds since this process was started, by its entry in /proc; or since forget_signals.
 double process_age_s();
 
 }  // namespace finetune::train

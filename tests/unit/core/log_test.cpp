@@ -102,6 +102,24 @@ TEST_F(LogCopy, OfErrorsAloneGoesBehindWhatAnotherProcessWrites) {
   EXPECT_EQ(lines(folder_ / "finetune.log"), "of the first rank\nerror: of another rank\n");
 }
 
+TEST_F(LogCopy, OfAProcessThatForgetsHasWhatIsPrintedLater) {
+  printed([&] {
+    copy_to(folder_ / "first.log", 0600);
+    info("one");
+    set_root(false);
+    forget();
+    info("to no file");
+    remember();
+    info("two");
+    forget();
+    remember();
+    info("three");
+    copy_to(folder_ / "second.log", 0600);
+  });
+  EXPECT_EQ(lines(folder_ / "first.log"), "one\n");
+  EXPECT_EQ(lines(folder_ / "second.log"), "three\n");
+}
+
 TEST_F(LogCopy, OfErrorsMakesNoFile) {
   const std::string err = printed([&] {
     copy_errors_to(folder_ / "finetune.log");

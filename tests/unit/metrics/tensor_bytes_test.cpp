@@ -103,6 +103,23 @@ TEST_F(TensorBytesTest, TellWhatThePeakWasFor) {
   EXPECT_NEAR(at_peak(MemoryUse::states), 0, rounding);
 }
 
+TEST_F(TensorBytesTest, AreToldApartAnew) {
+  using core::MemoryUse;
+  tell_uses_apart();
+  at::Tensor earlier = mebibytes_for(MemoryUse::weights, 2);
+  tell_uses_together();
+  EXPECT_EQ(peak_by_use(), core::BytesByUse{});
+  tell_uses_apart();
+  const auto weights_at_peak = [] {
+    return static_cast<double>(peak_by_use()[static_cast<std::size_t>(MemoryUse::weights)]);
+  };
+  const at::Tensor sums = mebibytes_for(MemoryUse::gradients, 1);
+  EXPECT_NEAR(weights_at_peak(), 0, rounding) << "tensors from before are activations";
+  earlier.reset();
+  const at::Tensor later = mebibytes_for(MemoryUse::weights, 3);
+  EXPECT_NEAR(weights_at_peak(), 3 * mebi, rounding);
+}
+
 TEST_F(TensorBytesTest, CountOnceThoughAskedTwice) {
   count_tensor_bytes();
   const std::int64_t before = tensor_bytes().live;

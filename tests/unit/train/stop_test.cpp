@@ -118,5 +118,21 @@ TEST(Signals, AreRememberedAndTwoOfAPreemptionDoNotEndTheProcess) {
   EXPECT_EXIT(process({SIGTERM, SIGINT, SIGTERM}), ends_with(0), "");
 }
 
+TEST(Signals, OfAnEarlierRunAreForgotten) {
+  const auto process = [] {
+    watch_signals();
+    tell_signals(true);
+    std::raise(SIGTERM);
+    const double age_s = process_age_s();
+    forget_signals();
+    if (stop_is_asked()) ::_exit(1);
+    // It has not lived as long again, which is what it would take.
+    if (process_age_s() > age_s) ::_exit(2);
+    std::raise(SIGTERM);
+    ::_exit(stop_is_asked() ? 0 : 3);
+  };
+  EXPECT_EXIT(process(), testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace finetune::train::stop_test
