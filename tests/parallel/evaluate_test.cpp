@@ -17,7 +17,7 @@
 #include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "support/folders.hpp"
-#include "support/run_program.hpp"
+#include "support/residence.hpp"
 
 namespace finetune::tests::evaluate_test {
 namespace {
@@ -68,7 +68,7 @@ class Evaluate : public testing::Test {
 
 TEST_F(Evaluate, HasTheNumbersOfLmEvaluationHarness) {
   const fs::path folder = empty_folder("evaluate.numbers");
-  const Outcome outcome = run_program(finetune_on(2, words("out")), folder);
+  const Outcome outcome = run_finetune(2, words("out"), folder);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   const core::Json expected = core::Json::parse(text_of(tasks("lm_eval.json")));
   const auto choices = samples_of(folder / "out", "choices");
@@ -106,9 +106,9 @@ TEST_F(Evaluate, HasTheNumbersOfLmEvaluationHarness) {
 
 TEST_F(Evaluate, IsTheSameOnAnyRanksAndAfterAKill) {
   const fs::path folder = empty_folder("evaluate.ranks");
-  const Outcome whole = run_program(finetune_on(1, words("whole")), folder);
+  const Outcome whole = run_finetune(1, words("whole"), folder);
   ASSERT_EQ(whole.exit_code, 0) << whole.text();
-  const Outcome on_three = run_program(finetune_on(3, words("three")), folder);
+  const Outcome on_three = run_finetune(3, words("three"), folder);
   ASSERT_EQ(on_three.exit_code, 0) << on_three.text();
   EXPECT_TRUE(text_of(folder / "three/results.json") == text_of(folder / "whole/results.json"));
   EXPECT_TRUE(text_of(folder / "three/samples.jsonl") == text_of(folder / "whole/samples.jsonl"));
@@ -123,13 +123,11 @@ TEST_F(Evaluate, IsTheSameOnAnyRanksAndAfterAKill) {
   std::string lines = text_of(progress);
   ASSERT_FALSE(lines.empty()) << "it was over before it could be killed";
   std::ofstream(progress) << lines.substr(0, lines.size() - 3);
-  const Outcome rest =
-      run_program(finetune_on(1, words("killed", {"--batch-tokens", "64"})), folder);
+  const Outcome rest = run_finetune(1, words("killed", {"--batch-tokens", "64"}), folder);
   ASSERT_EQ(rest.exit_code, 0) << rest.text();
   EXPECT_NE(rest.text().find("goes on: "), std::string::npos) << rest.text();
   EXPECT_FALSE(fs::exists(progress));
-  const Outcome again =
-      run_program(finetune_on(1, words("small", {"--batch-tokens", "64"})), folder);
+  const Outcome again = run_finetune(1, words("small", {"--batch-tokens", "64"}), folder);
   ASSERT_EQ(again.exit_code, 0) << again.text();
   EXPECT_TRUE(text_of(folder / "killed/samples.jsonl") == text_of(folder / "small/samples.jsonl"));
 }
@@ -137,7 +135,7 @@ TEST_F(Evaluate, IsTheSameOnAnyRanksAndAfterAKill) {
 TEST_F(Evaluate, SaysOnceWhatIsWrong) {
   const fs::path folder = empty_folder("evaluate.wrong");
   const auto refused = [&](int ranks, const Words& arguments, int code, const std::string& part) {
-    const Outcome outcome = run_program(finetune_on(ranks, arguments), folder);
+    const Outcome outcome = run_finetune(ranks, arguments, folder);
     EXPECT_TRUE(outcome.ended_with(code)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
   };
@@ -148,8 +146,8 @@ TEST_F(Evaluate, SaysOnceWhatIsWrong) {
   refused(1, {"evaluate", "none", "--tasks", tasks("texts.toml"), "-o", "out"}, 65, "none");
   refused(1, {"evaluate", model, "--tasks", tasks("texts.toml")}, 64, "--output is required");
   EXPECT_FALSE(fs::exists(folder / "out/results.json"));
-  const Outcome none = run_program(
-      finetune_on(2, {"evaluate", "none", "--tasks", tasks("texts.toml"), "-o", "out"}), folder);
+  const Outcome none =
+      run_finetune(2, {"evaluate", "none", "--tasks", tasks("texts.toml"), "-o", "out"}, folder);
   EXPECT_EQ(count(none.text(), "model.path"), 0) << none.text();
   fs::create_directory(folder / "run");
   std::ofstream(folder / "run/input.resolved.toml") << "";
@@ -169,7 +167,7 @@ TEST_F(Evaluate, IsAloneInItsFolder) {
   const core::File other(folder / "out/.evaluate.lock", core::File::Mode::create_or_write);
   if (core::try_lock(other.descriptor(), core::Lock::exclusive) != core::Locked::yes)
     GTEST_SKIP() << "no locks here";
-  const Outcome outcome = run_program(finetune_on(2, words("out")), folder);
+  const Outcome outcome = run_finetune(2, words("out"), folder);
   EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
   EXPECT_EQ(count(outcome.text(), "is in use by another finetune"), 1) << outcome.text();
   EXPECT_FALSE(fs::exists(folder / "out/progress.jsonl"));
@@ -192,7 +190,7 @@ TEST_F(Evaluate, BeginsAnewWithAnotherModel) {
   const fs::path weights = folder / "model/model.safetensors";
   fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
   fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(5));
-  const Outcome rest = run_program(finetune_on(1, start), folder);
+  const Outcome rest = run_finetune(1, start, folder);
   ASSERT_EQ(rest.exit_code, 0) << rest.text();
   EXPECT_EQ(count(rest.text(), "goes on: "), 0) << rest.text();
 }
@@ -208,17 +206,17 @@ TEST_F(Evaluate, TellsRunsOfOneNameApart) {
         << "[precision]\nmode = \"32-true\"\n[optimizer]\nlr = " << rate << "\n"
         << "[train]\noutput = \"" << output << "\"\n"
         << "max_steps = 2\nglobal_batch = 8\nmicro_batch = 2\n";
-    const Outcome outcome = run_program(finetune_on(1, {"deck.toml"}), folder);
+    const Outcome outcome = run_finetune(1, {"deck.toml"}, folder);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   };
   fs::create_directories(folder / "a");
   fs::create_directories(folder / "b");
   train("a/run", "1e-3");
   train("b/run", "1e-2");
-  const Outcome both =
-      run_program(finetune_on(2, {"evaluate", "a/run", "b/run/", "--tasks", tasks("texts.toml"),
-                                  "--dtype", "fp32", "-o", "out"}),
-                  folder);
+  const Outcome both = run_finetune(2,
+                                    {"evaluate", "a/run", "b/run/", "--tasks", tasks("texts.toml"),
+                                     "--dtype", "fp32", "-o", "out"},
+                                    folder);
   ASSERT_EQ(both.exit_code, 0) << both.text();
   const core::Json results = core::Json::parse(text_of(folder / "out/results.json"));
   std::map<std::string, double> values;

@@ -13,7 +13,7 @@
 #include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "support/folders.hpp"
-#include "support/run_program.hpp"
+#include "support/residence.hpp"
 
 namespace finetune::tests::generate_test {
 namespace {
@@ -58,7 +58,7 @@ class Generate : public testing::Test {
 TEST_F(Generate, AnswersAFileAlikeOnAnyRanks) {
   const fs::path folder = empty_folder("generate.ranks");
   write_prompts(folder / "prompts.jsonl", 21);
-  const Outcome alone = run_program(finetune_on(1, words("one.jsonl")), folder);
+  const Outcome alone = run_finetune(1, words("one.jsonl"), folder);
   ASSERT_EQ(alone.exit_code, 0) << alone.text();
   const std::string expected = text_of(folder / "one.jsonl");
   std::istringstream lines(expected);
@@ -70,7 +70,7 @@ TEST_F(Generate, AnswersAFileAlikeOnAnyRanks) {
   }
   EXPECT_EQ(number, 21);
   const auto expect_same = [&](int ranks, const std::string& output, const Words& more) {
-    const Outcome outcome = run_program(finetune_on(ranks, words(output, more)), folder);
+    const Outcome outcome = run_finetune(ranks, words(output, more), folder);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
     EXPECT_TRUE(text_of(folder / output) == expected) << ranks;
   };
@@ -98,10 +98,11 @@ TEST_F(Generate, ATextIsThatOfItsPromptAloneWhateverElseIsInAPass) {
     for (const auto& [ranks, batch] :
          {std::pair(1, "1"), {1, "5"}, {1, "44"}, {2, "8"}, {3, "32"}}) {
       const std::string output = std::string(dtype) + batch + ".jsonl";
-      const Outcome outcome = run_program(
-          finetune_on(ranks, {"generate", model(), "--file", "prompts.jsonl", "-o", output,
-                              "--dtype", dtype, "--batch", batch, "--log-probs"}),
-          folder);
+      const Outcome outcome =
+          run_finetune(ranks,
+                       {"generate", model(), "--file", "prompts.jsonl", "-o", output, "--dtype",
+                        dtype, "--batch", batch, "--log-probs"},
+                       folder);
       ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
       const std::string answers = text_of(folder / output);
       if (expected.empty()) expected = answers;
@@ -114,7 +115,7 @@ TEST_F(Generate, ATextIsThatOfItsPromptAloneWhateverElseIsInAPass) {
 TEST_F(Generate, GoesOnWhereItWasKilled) {
   const fs::path folder = empty_folder("generate.killed");
   write_prompts(folder / "prompts.jsonl", 40);
-  const Outcome whole = run_program(finetune_on(1, words("whole.jsonl")), folder);
+  const Outcome whole = run_finetune(1, words("whole.jsonl"), folder);
   ASSERT_EQ(whole.exit_code, 0) << whole.text();
   const fs::path output = folder / "out.jsonl";
   {
@@ -127,12 +128,11 @@ TEST_F(Generate, GoesOnWhereItWasKilled) {
   ASSERT_GE(std::ranges::count(lines, '\n'), 8);
   // In the middle of a line.
   std::ofstream(output) << lines.substr(0, lines.size() - 9);
-  const Outcome rest = run_program(finetune_on(1, words("out.jsonl")), folder);
+  const Outcome rest = run_finetune(1, words("out.jsonl"), folder);
   ASSERT_EQ(rest.exit_code, 0) << rest.text();
   EXPECT_NE(rest.text().find("goes on: "), std::string::npos) << rest.text();
   EXPECT_TRUE(text_of(output) == text_of(folder / "whole.jsonl"));
-  const Outcome others =
-      run_program(finetune_on(2, words("out.jsonl", {"--temperature", "1"})), folder);
+  const Outcome others = run_finetune(2, words("out.jsonl", {"--temperature", "1"}), folder);
   EXPECT_TRUE(others.ended_with(73)) << others.text();
   EXPECT_EQ(count(others.text(), "is no answer to this line of the prompts"), 1) << others.text();
   EXPECT_TRUE(text_of(output) == text_of(folder / "whole.jsonl")) << "nothing was lost";
@@ -142,7 +142,7 @@ TEST_F(Generate, NamesTheLineThatIsWrong) {
   const fs::path folder = empty_folder("generate.wrong");
   const auto refused = [&](const std::string& line, const std::string& part) {
     std::ofstream(folder / "prompts.jsonl") << "{\"prompt\": \"x\"}\n" << line << "\n";
-    const Outcome outcome = run_program(finetune_on(2, words("out.jsonl")), folder);
+    const Outcome outcome = run_finetune(2, words("out.jsonl"), folder);
     EXPECT_TRUE(outcome.ended_with(65)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), "prompts.jsonl:2"), 1) << outcome.text();
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
@@ -164,7 +164,7 @@ TEST_F(Generate, KeepsFilesThatHoldNoAnswers) {
   const auto kept = [&](const std::string& text, int code, const std::string& part,
                         const std::string& output = "out.jsonl") {
     std::ofstream(folder / output) << text;
-    const Outcome outcome = run_program(finetune_on(2, words(output)), folder);
+    const Outcome outcome = run_finetune(2, words(output), folder);
     EXPECT_TRUE(outcome.ended_with(code)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
     EXPECT_EQ(text_of(folder / output), text);
@@ -178,12 +178,12 @@ TEST_F(Generate, KeepsFilesThatHoldNoAnswers) {
   kept(prompts, 64, "the file of prompts", "prompts.jsonl");
   kept(prompts, 64, "the file of prompts", "./prompts.jsonl");
   fs::create_directory(folder / "adir");
-  const Outcome of_folder = run_program(finetune_on(2, words("adir")), folder);
+  const Outcome of_folder = run_finetune(2, words("adir"), folder);
   EXPECT_TRUE(of_folder.ended_with(73)) << of_folder.text();
   EXPECT_EQ(count(of_folder.text(), "adir: is a folder"), 1) << of_folder.text();
   // The first answer of a start that was killed.
   std::ofstream(folder / "out.jsonl") << "{\"id\":0,\"te";
-  EXPECT_EQ(run_program(finetune_on(1, words("out.jsonl")), folder).exit_code, 0);
+  EXPECT_EQ(run_finetune(1, words("out.jsonl"), folder).exit_code, 0);
   EXPECT_EQ(std::ranges::count(text_of(folder / "out.jsonl"), '\n'), 2);
 }
 
@@ -194,11 +194,11 @@ TEST_F(Generate, IsAloneWithItsAnswers) {
     const core::File other(folder / "out.jsonl", core::File::Mode::create_or_write);
     if (core::try_lock(other.descriptor(), core::Lock::exclusive) != core::Locked::yes)
       GTEST_SKIP() << "no locks here";
-    const Outcome outcome = run_program(finetune_on(2, words("out.jsonl")), folder);
+    const Outcome outcome = run_finetune(2, words("out.jsonl"), folder);
     EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), "is in use by another finetune"), 1) << outcome.text();
   }
-  EXPECT_EQ(run_program(finetune_on(2, words("out.jsonl")), folder).exit_code, 0);
+  EXPECT_EQ(run_finetune(2, words("out.jsonl"), folder).exit_code, 0);
 }
 
 TEST_F(Generate, DoesNotGoOnWithAnotherModel) {
@@ -207,12 +207,12 @@ TEST_F(Generate, DoesNotGoOnWithAnotherModel) {
   write_prompts(folder / "prompts.jsonl", 2);
   Words start = words("out.jsonl");
   start[1] = "model";
-  ASSERT_EQ(run_program(finetune_on(1, start), folder).exit_code, 0);
-  EXPECT_EQ(run_program(finetune_on(2, start), folder).exit_code, 0) << "nothing was left to do";
+  ASSERT_EQ(run_finetune(1, start, folder).exit_code, 0);
+  EXPECT_EQ(run_finetune(2, start, folder).exit_code, 0) << "nothing was left to do";
   const fs::path weights = folder / "model/model.safetensors";
   fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
   fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(5));
-  const Outcome outcome = run_program(finetune_on(2, start), folder);
+  const Outcome outcome = run_finetune(2, start, folder);
   EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
   EXPECT_EQ(count(outcome.text(), "another model"), 1) << outcome.text();
 }
@@ -225,7 +225,7 @@ TEST_F(Generate, SaysWhatIsWrongWithFilesBeforeItLoadsTheModel) {
   start[1] = "model";
   const auto refused = [&](const std::string& prompts, const std::string& part) {
     std::ofstream(folder / "prompts.jsonl") << prompts;
-    const Outcome outcome = run_program(finetune_on(2, start), folder);
+    const Outcome outcome = run_finetune(2, start, folder);
     EXPECT_TRUE(outcome.ended_with(65)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
     EXPECT_EQ(count(outcome.text(), "data.path"), 0) << outcome.text();
@@ -238,7 +238,7 @@ TEST_F(Generate, EndsAtTextsOfTheLine) {
   const fs::path folder = empty_folder("generate.stop");
   std::ofstream(folder / "prompts.jsonl") << "{\"prompt\": \"The ring is\"}\n";
   const auto answer = [&](const std::string& output, const Words& more) {
-    const Outcome outcome = run_program(finetune_on(1, words(output, more)), folder);
+    const Outcome outcome = run_finetune(1, words(output, more), folder);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     return core::Json::parse(text_of(folder / output)).at("text").get<std::string>();
   };
@@ -250,21 +250,21 @@ TEST_F(Generate, EndsAtTextsOfTheLine) {
   std::ofstream(folder / "prompts.jsonl")
       << core::Json({{"prompt", "The ring is"}, {"stop", {"\n\nnowhere", stop}}}).dump() << "\n";
   EXPECT_EQ(answer("line.jsonl", {"--stop", "elsewhere"}), before);
-  const Outcome empty = run_program(finetune_on(2, words("out.jsonl", {"--stop", ""})), folder);
+  const Outcome empty = run_finetune(2, words("out.jsonl", {"--stop", ""}), folder);
   EXPECT_TRUE(empty.ended_with(64)) << empty.text();
   EXPECT_EQ(count(empty.text(), "an empty text would end every answer"), 1) << empty.text();
 }
 
 TEST_F(Generate, NamesItsOwnOptions) {
   const fs::path folder = empty_folder("generate.options");
-  const Outcome gpu = run_program(
-      finetune_on(1, {"generate", model(), "x", "--max-tokens", "1", "--device", "gpu"}), folder);
+  const Outcome gpu =
+      run_finetune(1, {"generate", model(), "x", "--max-tokens", "1", "--device", "gpu"}, folder);
   EXPECT_EQ(count(gpu.text(), "train.device"), 0) << gpu.text();
   // A template that cannot write a conversation.
   fs::copy(model(), folder / "model", fs::copy_options::recursive);
   std::ofstream(folder / "model/chat_template.jinja")
       << "{{ raise_exception('no') }}{{ eos_token }}";
-  const Outcome chat = run_program(finetune_on(2, {"generate", "model", "x", "--chat"}), folder);
+  const Outcome chat = run_finetune(2, {"generate", "model", "x", "--chat"}, folder);
   EXPECT_TRUE(chat.ended_with(65)) << chat.text();
   EXPECT_GE(count(chat.text(), "--template"), 1) << chat.text();
   EXPECT_EQ(count(chat.text(), "data.template"), 0) << chat.text();
@@ -354,7 +354,7 @@ TEST_F(Generate, ChoosesTokensAsTheModelSays) {
   const auto generated = [&](const Words& more) {
     Words all = {"generate", "model", "The ring is", "--max-tokens", "24", "--dtype", "fp32"};
     all.insert(all.end(), more.begin(), more.end());
-    return run_program(finetune_on(2, all), folder);
+    return run_finetune(2, all, folder);
   };
   const auto text = [&](const Outcome& outcome) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();

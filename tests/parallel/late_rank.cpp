@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // late_rank HOW TIMEOUT_S [RANK ...]: all ranks meet once, then the ranks named do not come to the
-// next collective, in the way named; after "still" they come once the machine has stood still. For
-// watchdog_test.cpp.
+// next collective, in the way named; after "still" they come once the machine has stood still. HOW
+// may begin with "part:": then the first rank of the job does nothing, and the others are a world
+// of their own, which counts them. For watchdog_test.cpp.
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,11 +62,7 @@ void be_late(const std::string& how) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  finetune::comm::Environment env(argc, argv);
-  const std::string how = argv[1];
+int meet(const finetune::comm::Environment& env, const std::string& how, int argc, char** argv) {
   std::vector<int> late;
   for (int i = 3; i < argc; ++i)
     late.push_back(std::atoi(argv[i]));
@@ -86,4 +83,17 @@ int main(int argc, char** argv) {
     return env.report(error);
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  finetune::comm::Environment env(argc, argv);
+  const std::string how = argv[1];
+  const std::string of_part = "part:";
+  if (!how.starts_with(of_part)) return meet(env, how, argc, argv);
+  const int is_in = env.world().is_root() ? 0 : 1;
+  const auto part = env.world().split(is_in, env.world().rank(), "part");
+  if (is_in == 0) return 0;
+  return meet(finetune::comm::Environment(part), how.substr(of_part.size()), argc, argv);
 }

@@ -11,7 +11,7 @@
 
 #include "core/json.hpp"
 #include "support/folders.hpp"
-#include "support/run_program.hpp"
+#include "support/residence.hpp"
 
 namespace finetune::tests::tasks_test {
 namespace {
@@ -76,7 +76,7 @@ class Tasks : public testing::Test {
                        const Words& more = {}) {
     Words words = {"deck.toml", "train.output=" + output};
     words.insert(words.end(), more.begin(), more.end());
-    return run_program(finetune_on(ranks, words), folder);
+    return run_finetune(ranks, words, folder);
   }
 
   static fs::path step(const fs::path& output, int step) {
@@ -90,13 +90,12 @@ TEST_F(Tasks, AskWhatTheCommandAsks) {
   write_deck(folder);
   const Outcome run = train(folder, 2, "run");
   ASSERT_EQ(run.exit_code, 0) << run.text();
-  ASSERT_EQ(run_program(finetune_on(1, {"export", "--dtype", "float32", "run", "model"}), folder)
-                .exit_code,
-            0);
-  const Outcome command = run_program(
-      finetune_on(1, {"evaluate", quickstart("model"), "model", "--tasks", "choices.toml",
-                      task("questions.toml"), task("texts.toml"), "--dtype", "fp32", "-o", "by"}),
-      folder);
+  ASSERT_EQ(run_finetune(1, {"export", "--dtype", "float32", "run", "model"}, folder).exit_code, 0);
+  const Outcome command =
+      run_finetune(1,
+                   {"evaluate", quickstart("model"), "model", "--tasks", "choices.toml",
+                    task("questions.toml"), task("texts.toml"), "--dtype", "fp32", "-o", "by"},
+                   folder);
   ASSERT_EQ(command.exit_code, 0) << command.text();
   const core::Json before = values_of(folder / "by", quickstart("model").string());
   const core::Json after = values_of(folder / "by", "model");
@@ -148,8 +147,8 @@ TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
   Words adapted = quick;
   adapted.emplace_back("adapter.name=lora");
   ASSERT_EQ(train(folder, 1, "adapted", adapted).exit_code, 0);
-  const Outcome outcome = run_program(
-      finetune_on(2, {"evaluate", "deck.toml", "adapted", "--dtype", "fp32", "-o", "by"}), folder);
+  const Outcome outcome =
+      run_finetune(2, {"evaluate", "deck.toml", "adapted", "--dtype", "fp32", "-o", "by"}, folder);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(values_of(folder / "by", "model"), values_of(step(folder / "run", 0), "step 0"));
   const core::Json wanted = values_of(step(folder / "adapted", 2), "step 2");
@@ -163,13 +162,12 @@ TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
   EXPECT_FALSE(fs::exists(folder / "by/exports"));
   // What lies there of others stays.
   fs::create_directories(folder / "kept/exports/mine");
-  const Outcome kept = run_program(
-      finetune_on(1, {"evaluate", "adapted", "--tasks", "choices.toml", "-o", "kept"}), folder);
+  const Outcome kept =
+      run_finetune(1, {"evaluate", "adapted", "--tasks", "choices.toml", "-o", "kept"}, folder);
   ASSERT_EQ(kept.exit_code, 0) << kept.text();
   EXPECT_TRUE(fs::exists(folder / "kept/exports/mine"));
   EXPECT_FALSE(fs::exists(folder / "kept/exports/adapted-step-0000000002"));
-  const Outcome none =
-      run_program(finetune_on(2, {"evaluate", quickstart("model"), "-o", "none"}), folder);
+  const Outcome none = run_finetune(2, {"evaluate", quickstart("model"), "-o", "none"}, folder);
   EXPECT_TRUE(none.ended_with(64)) << none.text();
   EXPECT_EQ(count(none.text(), "names no task"), 1) << none.text();
 }
@@ -240,7 +238,7 @@ TEST_F(Tasks, GoOnWhereTheyWereStopped) {
                              {"evaluate.batch_tokens=64", "evaluate.steps=0", "train.max_steps=1"});
   ASSERT_EQ(rest.exit_code, 0) << rest.text();
   EXPECT_FALSE(fs::exists(step(folder / "last", 1) / "progress.jsonl"));
-  EXPECT_EQ(run_program(finetune_on(1, {"watch", "--once", "last"}), folder).exit_code, 0);
+  EXPECT_EQ(run_finetune(1, {"watch", "--once", "last"}, folder).exit_code, 0);
 }
 
 TEST_F(Tasks, SayWhichCheckpointIsBestAndWhenToEnd) {
@@ -260,13 +258,13 @@ TEST_F(Tasks, SayWhichCheckpointIsBestAndWhenToEnd) {
       << again.text();
   const double second = values_of(step(folder / "run", 2), "step 2").at("choices/true_mass");
   const double fourth = values_of(step(folder / "run", 4), "step 4").at("choices/true_mass");
-  const Outcome best = run_program(finetune_on(1, {"export", "--best", "run", "model"}), folder);
+  const Outcome best = run_finetune(1, {"export", "--best", "run", "model"}, folder);
   ASSERT_EQ(best.exit_code, 0) << best.text();
   EXPECT_NE(best.text().find(second > fourth ? "step-0000000002" : "step-0000000004"),
             std::string::npos)
       << best.text();
   EXPECT_EQ(fs::exists(folder / "run/step-0000000002"), second > fourth);
-  const Outcome watched = run_program(finetune_on(1, {"watch", "--once", "run"}), folder);
+  const Outcome watched = run_finetune(1, {"watch", "--once", "run"}, folder);
   EXPECT_EQ(watched.exit_code, 0) << watched.text();
   // With more patience it goes on.
   const Outcome longer = train(folder, 2, "run", {"train.early_stopping_patience=9"});

@@ -70,6 +70,11 @@ TEST(Watchdog, NamesARankThatSleepsOrLoopsForEver) {
   expect_named(run(3, {"loop", "2", "2"}), "2", "busy for ");
 }
 
+TEST(Watchdog, OfAPartOfTheJobNamesItsRanksAsThePartCountsThem) {
+  expect_named(run(4, {"part:sleep", "2", "1"}), "1", "busy for ");
+  expect_named(run(4, {"part:stop", "2", "0"}), "0", "no answer for ");
+}
+
 TEST(Watchdog, NamesAllRanksThatAreLate) {
   const Outcome outcome = run(4, {"sleep", "2", "1", "3"});
   expect_ended(outcome);

@@ -57,7 +57,7 @@ inline const Words olora = {"adapter.init=olora", "adapter.lora_r=4", "adapter.u
                             "adapter.rank_pattern=[\"q_proj=6\"]"};
 
 inline Outcome command(const Job& job, const Words& words) {
-  return run_program(finetune_on(1, words), job.folder());
+  return run_finetune(1, words, job.folder());
 }
 
 inline void must(const Outcome& outcome) {

@@ -133,7 +133,7 @@ TEST(Generate, FromARunsOutputSaysWhatToExportAndWorksInsideIt) {
   EXPECT_EQ(command(job, with_run).exit_code, 65);
   const fs::path output = job.folder() / "output";
   ASSERT_TRUE(fs::exists(output / "input.resolved.toml"));
-  must(run_program(finetune_on(1, generate(job.model().string())), output));
+  must(run_finetune(1, generate(job.model().string()), output));
 }
 
 TEST(AdapterPath, BadAdaptersEndEveryRankWithOneError) {

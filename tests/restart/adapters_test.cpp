@@ -58,8 +58,8 @@ void pack(const Job& job, const std::string& format) {
   if (format == "gptq") {
     make_gptq_models(job.model(), packed, job.folder() / "dense", {.group_size = 32});
   } else {
-    const Outcome outcome = run_program(
-        finetune_on(1, {"quantize", "model", "packed", "--format", format}), job.folder());
+    const Outcome outcome =
+        run_finetune(1, {"quantize", "model", "packed", "--format", format}, job.folder());
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   }
   for (const char* file : {"config.json", "model.safetensors"})
@@ -105,9 +105,8 @@ TEST(Adapter, DoesNotGoOnBesideOtherWeights) {
   const Job job("adapter.other_base",
                 {"adapter.name=lora", "train.max_steps=4", "precision.mode=32-true"});
   EXPECT_EQ(job.run(2, {"train.stop_after_steps=2"}).exit_code, exit_resubmit);
-  const std::vector<std::string> merge_it = {build_folder() / "finetune", "export", "output",
-                                             "merged", "--merge"};
-  const Outcome merged = run_program(merge_it, job.folder());
+  const Words merge_it = {"export", "output", "merged", "--merge"};
+  const Outcome merged = run_finetune(1, merge_it, job.folder());
   EXPECT_EQ(merged.exit_code, 0) << merged.text();
   fs::remove_all(job.folder() / "merged");
   // One bit of one weight.
@@ -122,7 +121,7 @@ TEST(Adapter, DoesNotGoOnBesideOtherWeights) {
   EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
   EXPECT_EQ(count(outcome.err, "is not the model that output/step-0000000002 was trained on"), 1)
       << outcome.text();
-  const Outcome merge = run_program(merge_it, job.folder());
+  const Outcome merge = run_finetune(1, merge_it, job.folder());
   EXPECT_EQ(merge.exit_code, 65) << merge.text();
   EXPECT_EQ(count(merge.err, "is not the model that output/step-0000000002 was trained on"), 1)
       << merge.text();

@@ -75,8 +75,8 @@ class Classify : public testing::TestWithParam<Problem> {
   }
   static void export_from(const Job& job, const std::string& run, const std::string& out,
                           const Words& more = {}) {
-    const Outcome outcome = run_program(
-        finetune_on(1, with({"export", run, out, "--dtype", "float32"}, more)), job.folder());
+    const Outcome outcome =
+        run_finetune(1, with({"export", run, out, "--dtype", "float32"}, more), job.folder());
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   }
   static std::vector<double> losses_of(const Job& job) {
@@ -158,10 +158,10 @@ TEST_P(Classify, SaysLabelsOfTexts) {
         core::Json({{"id", i}, {"text", "It was good" + std::string(i * 3, '!')}}).dump() + "\n";
   write_file(job.folder() / "lines.jsonl", lines);
   const auto said = [&](int ranks, const std::string& out) {
-    const Outcome outcome =
-        run_program(finetune_on(ranks, {"generate", "trained", "--file", "lines.jsonl", "-o", out,
-                                        "--dtype", "fp32", "--batch", "2"}),
-                    job.folder());
+    const Outcome outcome = run_finetune(ranks,
+                                         {"generate", "trained", "--file", "lines.jsonl", "-o", out,
+                                          "--dtype", "fp32", "--batch", "2"},
+                                         job.folder());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     return read_file(job.folder() / out);
   };
@@ -188,8 +188,8 @@ TEST_P(Classify, SaysLabelsOfTexts) {
       EXPECT_EQ(answers[i].at("labels").size(), (neg > 0.5) + (pos > 0.5)) << answers[i];
     }
   }
-  const Outcome alone = run_program(
-      finetune_on(1, {"generate", "trained", "It was good", "--dtype", "fp32"}), job.folder());
+  const Outcome alone =
+      run_finetune(1, {"generate", "trained", "It was good", "--dtype", "fp32"}, job.folder());
   core::Json first = answers.front();
   first.erase("id");
   first.erase("prompt_hash");
@@ -290,9 +290,7 @@ TEST(ClassifyRefuses, WhatDoesNotBelongTogether) {
   EXPECT_FALSE(fs::exists(job.output() / "step-0000000001"));
   // What was learnt continues no text.
   ASSERT_EQ(job.run(1).exit_code, 0);
-  const auto finetune = [&](const Words& words) {
-    return run_program(finetune_on(1, words), job.folder());
-  };
+  const auto finetune = [&](const Words& words) { return run_finetune(1, words, job.folder()); };
   ASSERT_EQ(finetune({"export", "output", "model_with_labels"}).exit_code, 0);
   const Outcome evaluated =
       finetune({"evaluate", "model_with_labels", "--tasks",

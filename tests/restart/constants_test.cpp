@@ -91,8 +91,7 @@ TEST_P(Constants, StayUnderAnAdapterOnAllMatrices) {
   ASSERT_EQ(job.run(2, {"train.stop_after_steps=2"}).exit_code, exit_resubmit);
   const Outcome second = job.run(1);
   ASSERT_EQ(second.exit_code, 0) << second.text();
-  const Outcome merged =
-      run_program(finetune_on(1, {"export", "output", "merged", "--merge"}), job.folder());
+  const Outcome merged = run_finetune(1, {"export", "output", "merged", "--merge"}, job.folder());
   ASSERT_EQ(merged.exit_code, 0) << merged.text();
   const auto before = weights::ModelFiles::open(job.model() / "model.safetensors");
   const auto after = weights::ModelFiles::open(job.folder() / "merged");

@@ -116,7 +116,7 @@ TEST_P(Untouched, ModelIsExportedByteForByte) {
   const fs::path out = job.folder() / "exported";
   std::vector<std::string> words = {"export", job.output().string(), out.string()};
   if (is_sharded) words.insert(words.end(), {"--max-shard-size", "100KB"});
-  const Outcome exported = run_program(finetune_on(1, words), job.folder());
+  const Outcome exported = run_finetune(1, words, job.folder());
   EXPECT_EQ(exported.exit_code, 0) << exported.text();
 
   EXPECT_EQ(fs::exists(out / "model.safetensors.index.json"), is_sharded);
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Untouched,
                          });
 
 Outcome verify(const Job& job) {
-  return run_program(finetune_on(1, {"verify", "output"}), job.folder());
+  return run_finetune(1, {"verify", "output"}, job.folder());
 }
 
 TEST(Verify, PassesGoodCheckpointsAndNamesFileAndTensorOfAFlippedBit) {

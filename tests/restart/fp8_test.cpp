@@ -81,16 +81,16 @@ TEST(Fp8OfModelOpt, IsReadByItsOwnFile) {
              R"({"producer": {"name": "modelopt"}, "quantization":
                  {"quant_algo": "FP8", "kv_cache_quant_algo": null, "exclude_modules": ["lm_head"]}})");
   EXPECT_EQ(largest_difference(logits_of(job.folder() / "fp8"), expected), 0);
-  const Outcome planned = run_program(
-      finetune_on(1, {"plan", "job.toml", "model.path=fp8", "adapter.name=lora"}), job.folder());
+  const Outcome planned =
+      run_finetune(1, {"plan", "job.toml", "model.path=fp8", "adapter.name=lora"}, job.folder());
   EXPECT_EQ(count(planned.out, "frozen, FP8"), 1) << planned.text();
 }
 
 TEST_P(Fp8, IsUnpackedToTrainAllOfIt) {
   const Job job = quantised_job("whole." + format(), format(),
                                 {"adapter.name=none", "train.max_steps=0", "model.path=fp8"});
-  const Outcome planned = run_program(
-      finetune_on(1, {"plan", "job.toml", "model.path=fp8", "train.max_steps=1"}), job.folder());
+  const Outcome planned =
+      run_finetune(1, {"plan", "job.toml", "model.path=fp8", "train.max_steps=1"}, job.folder());
   EXPECT_EQ(count(planned.out, "unpacked as they are read"), 1) << planned.text();
   const Outcome run = job.run(2);
   must(run);

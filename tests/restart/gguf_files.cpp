@@ -22,7 +22,7 @@ fs::path quickstart_model() {
 
 Outcome exported_gguf(const fs::path& folder, const std::string& model, const std::string& file,
                       const std::string& dtype) {
-  return run_program(finetune_on(1, {"export", model, file, "--dtype", dtype}), folder);
+  return run_finetune(1, {"export", model, file, "--dtype", dtype}, folder);
 }
 
 bool has_gguf_reader(const fs::path& folder) {
@@ -45,8 +45,8 @@ void expect_same_greedy_text(const fs::path& folder, const fs::path& model,
   const Outcome theirs =
       python(folder, {source_folder() / "tests/restart/run_gguf.py", "run.gguf", prompt, "32"});
   ASSERT_EQ(theirs.exit_code, 0) << theirs.text();
-  const Outcome ours = run_program(
-      finetune_on(1, {"generate", model, prompt, "--max-tokens", "32", "--dtype", "fp32"}), folder);
+  const Outcome ours =
+      run_finetune(1, {"generate", model, prompt, "--max-tokens", "32", "--dtype", "fp32"}, folder);
   ASSERT_EQ(ours.exit_code, 0) << ours.text();
   EXPECT_GT(theirs.out.size(), 40u);
   EXPECT_NE(ours.out.find(theirs.out), std::string::npos) << ours.out << "\n" << theirs.out;

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "support/run_program.hpp"
+#include "support/residence.hpp"
 
 namespace finetune::tests {
 

@@ -236,9 +236,7 @@ TEST(Gguf, HoldsPiecesWithScores) {
 TEST(Gguf, OfARunIsThatOfItsExport) {
   const Job job("gguf.run", {"train.max_steps=2", "checkpoint.save_steps=0"});
   ASSERT_EQ(job.run(1).exit_code, 0);
-  const auto finetune = [&](const Words& words) {
-    return run_program(finetune_on(1, words), job.folder());
-  };
+  const auto finetune = [&](const Words& words) { return run_finetune(1, words, job.folder()); };
   ASSERT_EQ(finetune({"export", "output", "run", "--dtype", "float32"}).exit_code, 0);
   ASSERT_EQ(finetune({"export", "run", "folder.gguf", "--dtype", "q8_0"}).exit_code, 0);
   const Outcome outcome = finetune({"export", "output", "run.gguf", "--dtype", "q8_0"});

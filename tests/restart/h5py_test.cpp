@@ -33,8 +33,8 @@ TEST_P(H5py, ReadsEveryTensorAsManifestAndExportHaveIt) {
   if (python.empty()) GTEST_SKIP() << "no Python with h5py here (Debian: python3-h5py)";
   const Outcome outcome = job.run(3);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-  const Outcome exported = run_program(
-      finetune_on(1, {"export", "output", "exported", "--dtype", "float32"}), job.folder());
+  const Outcome exported =
+      run_finetune(1, {"export", "output", "exported", "--dtype", "float32"}, job.folder());
   ASSERT_EQ(exported.exit_code, 0) << exported.text();
 
   const std::vector<std::string> words = {"env", python,

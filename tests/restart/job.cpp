@@ -60,15 +60,16 @@ Job::Job(const std::string& name, std::vector<std::string> settings)
              "[train]\noutput = \"output\"\n");
 }
 
+std::vector<std::string> Job::arguments(const std::vector<std::string>& more) const {
+  return with(with({"job.toml"}, settings_), more);
+}
+
 std::vector<std::string> Job::command(int ranks, const std::vector<std::string>& more) const {
-  std::vector<std::string> arguments = {"job.toml"};
-  arguments.insert(arguments.end(), settings_.begin(), settings_.end());
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return finetune_on(ranks, arguments);
+  return finetune_on(ranks, arguments(more));
 }
 
 Outcome Job::run(int ranks, const std::vector<std::string>& more) const {
-  return run_program(command(ranks, more), folder_);
+  return run_finetune(ranks, arguments(more), folder_);
 }
 
 std::vector<core::Json> Job::metrics() const {
@@ -92,8 +93,7 @@ std::vector<core::Json> Job::steps() const {
 std::string Job::exported() const {
   const fs::path out = folder_ / "exported";
   fs::remove_all(out);
-  const Outcome outcome =
-      run_program(finetune_on(1, {"export", output().string(), out.string()}), folder_);
+  const Outcome outcome = run_finetune(1, {"export", output().string(), out.string()}, folder_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   const fs::path adapter = out / "adapter_model.safetensors";
   return read_file(fs::exists(adapter) ? adapter : out / "model.safetensors");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "support/residence.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests {
@@ -33,8 +34,11 @@ class Job {
   std::filesystem::path model() const { return folder_ / "model"; }
   std::filesystem::path data() const { return folder_ / "data.json"; }
 
-  /// The words that start it, with `more` settings for this start alone.
+  /// The program's arguments, with `more` settings for this start alone.
+  std::vector<std::string> arguments(const std::vector<std::string>& more = {}) const;
+  /// The words that start it in processes of its own.
   std::vector<std::string> command(int ranks, const std::vector<std::string>& more = {}) const;
+  /// By run_finetune: in processes that stay, where it may.
   Outcome run(int ranks, const std::vector<std::string>& more = {}) const;
 
   /// Rows of metrics.jsonl, without those about data, saves and starts.

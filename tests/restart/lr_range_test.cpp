@@ -32,7 +32,7 @@ class LrRange : public testing::Test {
                          "train.micro_batch=2",
                          "train.determinism=topology",
                          "precision.mode=32-true"};
-    return run_program(finetune_on(ranks, with(words, options)), job.folder());
+    return run_finetune(ranks, with(words, options), job.folder());
   }
 
   static std::vector<core::Json> rows(const fs::path& folder) {

@@ -23,7 +23,7 @@ void expect_success(const Outcome& outcome) {
 }
 
 Outcome command(const Job& job, const Words& words) {
-  return run_program(finetune_on(1, words), job.folder());
+  return run_finetune(1, words, job.folder());
 }
 
 struct Mesh {
@@ -69,8 +69,8 @@ void pack(const Job& job, const std::string& format) {
     make_gptq_models(job.model(), packed, job.folder() / "dense",
                      {.group_size = 32, .act_order = true});
   } else {
-    const Outcome outcome = run_program(
-        finetune_on(1, {"quantize", "model", "packed", "--format", format}), job.folder());
+    const Outcome outcome =
+        run_finetune(1, {"quantize", "model", "packed", "--format", format}, job.folder());
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   }
   for (const char* file : {"config.json", "model.safetensors"})

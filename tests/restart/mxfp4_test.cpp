@@ -22,7 +22,7 @@ Job packed_job(const std::string& name, const Words& more) {
 Outcome planned(const Job& job, const Words& more = {}) {
   Words words = {"plan", "job.toml"};
   words.insert(words.end(), more.begin(), more.end());
-  return run_program(finetune_on(1, words), job.folder());
+  return run_finetune(1, words, job.folder());
 }
 
 TEST(Mxfp4, IsUnpackedToTrainAllOfIt) {

@@ -70,7 +70,7 @@ TEST_P(OtherOptimizer, OfAMovedRunEndWithTheBitsOfOneThatStayed) {
   EXPECT_EQ(moved.steps().size(), std::size_t{num_steps});
   expect_same_metrics(moved, straight);
   EXPECT_TRUE(moved.exported() == straight.exported());
-  const Outcome verified = run_program(finetune_on(1, {"verify", "output"}), moved.folder());
+  const Outcome verified = run_finetune(1, {"verify", "output"}, moved.folder());
   EXPECT_EQ(verified.exit_code, 0) << verified.text();
 }
 
@@ -191,8 +191,7 @@ TEST_F(OfOneThread, UpdatesInBackwardWithTheBitsOfUpdatesAfterIt) {
 TEST(Optimizer, IsPlannedAsItIs) {
   const Job job("optimizer.planned", short_run("32-true"));
   const auto plan = [&](const Settings& more) {
-    const Outcome outcome =
-        run_program(finetune_on(1, with({"plan", "job.toml"}, more)), job.folder());
+    const Outcome outcome = run_finetune(1, with({"plan", "job.toml"}, more), job.folder());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     return outcome.out;
   };

@@ -166,9 +166,9 @@ TEST(MeanOfWeights, IsExportedAndEvaluatedInTheirPlace) {
   const Outcome outcome = job.run(2);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   const auto exported = [&](const std::string& checkpoint, const std::string& to, bool is_ema) {
-    Words words = {build_folder() / "finetune", "export", "output/" + checkpoint, to};
+    Words words = {"export", "output/" + checkpoint, to};
     if (is_ema) words.push_back("--ema");
-    const Outcome written = run_program(words, job.folder());
+    const Outcome written = run_finetune(1, words, job.folder());
     EXPECT_EQ(written.exit_code, 0) << written.text();
     return weights::ModelFiles::open(job.folder() / to);
   };
@@ -211,13 +211,14 @@ void expect_exported_as_validated(const Job& job, const Words& settings, const c
                                   const Words& how) {
   const Outcome outcome = job.run(2);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-  const Outcome exported = run_program(
-      with({build_folder() / "finetune", "export", "output", "exported"}, how), job.folder());
+  const Outcome exported =
+      run_finetune(1, with({"export", "output", "exported"}, how), job.folder());
   ASSERT_EQ(exported.exit_code, 0) << exported.text();
-  const Outcome again = run_program(
-      finetune_on(1, with(with({"job.toml"}, settings),
-                          {"model.path=exported", "train.output=again", "train.max_steps=0"})),
-      job.folder());
+  const Outcome again =
+      run_finetune(1,
+                   with(with({"job.toml"}, settings),
+                        {"model.path=exported", "train.output=again", "train.max_steps=0"}),
+                   job.folder());
   ASSERT_EQ(again.exit_code, 0) << again.text();
   const double expected = last(job.output(), field);
   EXPECT_GT(expected, 0);
@@ -245,8 +246,7 @@ TEST(ScheduleFree, IsExportedAsItWasValidated) {
 TEST(MeanOfWeights, IsRefusedWhereThereIsNone) {
   const Job job("option.no_ema", {"train.max_steps=1", "precision.mode=32-true"});
   ASSERT_EQ(job.run(1).exit_code, 0);
-  const Outcome outcome =
-      run_program({build_folder() / "finetune", "export", "output", "out", "--ema"}, job.folder());
+  const Outcome outcome = run_finetune(1, {"export", "output", "out", "--ema"}, job.folder());
   EXPECT_EQ(outcome.exit_code, 64) << outcome.text();
   EXPECT_EQ(count(outcome.err,
                   "error: finetune export --ema: output/step-0000000001 has no mean of weights "
@@ -267,8 +267,8 @@ TEST(Frozen, TensorsOfAnotherModelAreRefused) {
   file.seekp(-4 * 64 - 5, std::ios::end);
   file.put(byte);
   file.close();
-  const Words export_it = {build_folder() / "finetune", "export", "output", "exported"};
-  for (const Outcome& outcome : {job.run(2), run_program(export_it, job.folder())}) {
+  const Words export_it = {"export", "output", "exported"};
+  for (const Outcome& outcome : {job.run(2), run_finetune(1, export_it, job.folder())}) {
     EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
     EXPECT_EQ(count(outcome.err, "is not the model that output/step-0000000002 was trained on"), 1)
         << outcome.text();

@@ -17,15 +17,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Outcome export_to(const Job& job, const std::string& out,
-                  const std::vector<std::string>& options = {},
-                  const std::vector<std::string>& environment = {}) {
-  std::vector<std::string> words = {"env"};
-  words.insert(words.end(), environment.begin(), environment.end());
-  for (const std::string& word : finetune_on(1, {"export", "output", out}))
-    words.push_back(word);
-  words.insert(words.end(), options.begin(), options.end());
-  return run_program(words, job.folder());
+Outcome export_to(const Job& job, const std::string& out, const Words& options = {}) {
+  return run_finetune(1, with({"export", "output", out}, options), job.folder());
+}
+
+/// In a process of its own, whose memory and end are the point.
+Outcome export_alone(const Job& job, const std::string& out, const Words& options,
+                     const Words& environment = {}) {
+  const Words words = finetune_on(1, with({"export", "output", out}, options));
+  return run_program(with(with({"env"}, environment), words), job.folder());
 }
 
 /// A job whose only checkpoint holds the weights it began with.
@@ -123,8 +123,7 @@ TEST(Publish, TheTemplateOfTheRunGoesWithTheModel) {
   const Outcome run = job.run(1);
   ASSERT_EQ(run.exit_code, 0) << run.text();
   const auto generate = [&](const std::string& folder) {
-    return run_program(finetune_on(1, {"generate", folder, "Hi", "--chat", "--max-tokens", "1"}),
-                       job.folder());
+    return run_finetune(1, {"generate", folder, "Hi", "--chat", "--max-tokens", "1"}, job.folder());
   };
   const Outcome unknown = generate("model");
   EXPECT_EQ(unknown.exit_code, 65) << unknown.text();
@@ -163,9 +162,9 @@ TEST(Publish, AKilledOrFailedExportLeavesNoFolderOfThatName) {
   const Job job = begun_job("publish.killed");
   EXPECT_EQ(job.run(1).exit_code, 0);
   // The model has more than five tensors.
-  EXPECT_EQ(export_to(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:kill"}).exit_code, 137);
+  EXPECT_EQ(export_alone(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:kill"}).exit_code, 137);
   EXPECT_FALSE(fs::exists(job.folder() / "out"));
-  EXPECT_EQ(export_to(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:enospc"}).exit_code, 74);
+  EXPECT_EQ(export_alone(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:enospc"}).exit_code, 74);
   EXPECT_FALSE(fs::exists(job.folder() / "out"));
   EXPECT_EQ(export_to(job, "out").exit_code, 0);
   EXPECT_NO_THROW(weights::ModelFiles::open(job.folder() / "out"));
@@ -217,8 +216,8 @@ TEST(Publish, MemoryDoesNotGrowWithTheModel) {
   const Outcome begun = large.run(1);
   ASSERT_EQ(begun.exit_code, 0) << begun.text();
 
-  const Outcome with_small = export_to(small, "out", {"--dtype", "float32"});
-  const Outcome with_large = export_to(large, "out", {"--dtype", "float32"});
+  const Outcome with_small = export_alone(small, "out", {"--dtype", "float32"});
+  const Outcome with_large = export_alone(large, "out", {"--dtype", "float32"});
   ASSERT_EQ(with_small.exit_code, 0) << with_small.text();
   ASSERT_EQ(with_large.exit_code, 0) << with_large.text();
   const auto bytes =

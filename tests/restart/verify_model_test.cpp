@@ -26,7 +26,7 @@ fs::path model_in(const std::string& name) {
 }
 
 Outcome verify(const fs::path& folder, const std::string& path = "model") {
-  return run_program(finetune_on(1, {"verify", path}), folder);
+  return run_finetune(1, {"verify", path}, folder);
 }
 
 TEST(VerifyModel, SaysWhatAGoodOneHolds) {
@@ -122,8 +122,8 @@ TEST(VerifyModel, IsFoundInTheCache) {
   Outcome outcome = verify(folder, "models--made--up");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(count(outcome.text(), "hashes     of "), 1) << outcome.text();
-  outcome = run_program(
-      finetune_on(1, {"generate", "models--made--up", "A river", "--max-tokens", "2"}), folder);
+  outcome =
+      run_finetune(1, {"generate", "models--made--up", "A river", "--max-tokens", "2"}, folder);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   const Job job("verify_model.run",
                 {"train.max_steps=1", "model.path=" + cache.string(), "data.max_seq_length=64"});

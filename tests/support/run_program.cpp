@@ -63,8 +63,9 @@ bool Outcome::ended_with(int code) const {
          (exit_code == code || exit_code == 128 + SIGSEGV || exit_code == 128 + SIGKILL);
 }
 
-Process::Process(const std::vector<std::string>& words, const fs::path& folder)
-    : end_(std::chrono::steady_clock::now() + 2 * run_limit) {
+Process::Process(const std::vector<std::string>& words, const fs::path& folder,
+                 std::chrono::seconds life)
+    : end_(std::chrono::steady_clock::now() + life) {
   std::vector<char*> argv;
   for (const std::string& word : words)
     argv.push_back(const_cast<char*>(word.c_str()));

@@ -35,8 +35,9 @@ struct Outcome {
 /// A running program. Whatever it started in turn is killed with it.
 class Process {
  public:
-  /// Starts words[0] with the arguments words[1] ... in `folder`.
-  Process(const std::vector<std::string>& words, const std::filesystem::path& folder);
+  /// Starts words[0] with the arguments words[1] ... in `folder`. It lives for `life` at most.
+  Process(const std::vector<std::string>& words, const std::filesystem::path& folder,
+          std::chrono::seconds life = 2 * run_limit);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -45,8 +46,11 @@ class Process {
   Outcome wait(std::chrono::seconds limit);
 
   /// Reads what there is to read within `ms`. False when both streams are closed. Kills a program
-  /// that is twice as old as `run_limit`, so that nobody waits for ever for what it should do.
+  /// at the end of its life, so that nobody waits for ever for what it should do.
   bool read_for(int ms);
+
+  /// What it printed, as far as it was read.
+  const std::string& out() const { return text_[0]; }
 
   /// SIGKILL for the program and everything that it started, as a node that loses its power.
   void kill();
