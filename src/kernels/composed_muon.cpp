@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "kernels/detail/composed_rounding.hpp"
+#include "kernels/detail/tiled_product.hpp"
 
 namespace finetune::kernels::composed {
 namespace {
@@ -35,11 +36,13 @@ at::Tensor newton_schulz(const at::Tensor& matrix_AB) {
   constexpr double smallest_norm = 1e-7;
   const bool is_high = matrix_AB.size(0) > matrix_AB.size(1);
   at::Tensor x = is_high ? matrix_AB.t().contiguous() : matrix_AB;
-  x = x.div(x.norm().clamp_min(smallest_norm));
+  // Of each row, then of all: the sum of a whole matrix is cut by threads, that of a row is not.
+  const at::Tensor norm = at::linalg_vector_norm(at::linalg_vector_norm(x, 2, 1));
+  x = x.div(norm.clamp_min(smallest_norm));
   for (int i = 0; i < num_steps; ++i) {
-    const at::Tensor gram = x.mm(x.t());
-    const at::Tensor polynomial = at::addmm(gram, gram, gram, b, c);
-    x = at::addmm(x, polynomial, x, a, 1);
+    const at::Tensor gram = tiled_mm(x, x.t());
+    const at::Tensor polynomial = tiled_addmm(gram, gram, gram, b, c);
+    x = tiled_addmm(x, polynomial, x, a, 1);
   }
   return is_high ? x.t() : x;
 }

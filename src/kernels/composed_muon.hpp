@@ -30,6 +30,7 @@ at::Tensor muon_direction_(at::Tensor& exp_avg, const at::Tensor& gradient,
 /// -> [A, B]: singular values come to lie about between 0.7 and 1.2. In fp32, where
 /// torch.optim.Muon rounds to bf16. Sources: Jordan et al. 2024, "Muon: an optimizer for hidden
 /// layers in neural networks", and its coefficients; Bernstein & Newhouse 2024 (arXiv 2409.20325).
+/// On the CPU any number of threads gives identical bits.
 at::Tensor newton_schulz(const at::Tensor& matrix_AB);
 
 /// weight = (1 - lr weight_decay) weight - rate * orthogonal, in place; bits as above.

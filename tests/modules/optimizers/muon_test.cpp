@@ -15,6 +15,7 @@
 #include "optimizers/muon/matrices.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
+#include "support/threads.hpp"
 
 namespace finetune::optimizers::muon_test {
 namespace {
@@ -127,6 +128,18 @@ TEST(Muon, StepsByNearlyOrthogonalMatrices) {
   EXPECT_GT(values.min().item<float>(), 0.5f);
   EXPECT_LT(values.max().item<float>(), 1.3f);
   EXPECT_EQ(kernels::composed::newton_schulz(at::zeros({4, 6})).count_nonzero().item<int>(), 0);
+}
+
+/// Within one tile of a product, with tiles of 9 rows, and high ones.
+TEST(Muon, OrthogonalisesToTheSameBitsOnAnyThreads) {
+  for (const auto& [height, width] :
+       {std::pair<std::int64_t, std::int64_t>{9, 11}, {64, 23}, {37, 41}, {521, 530}}) {
+    SCOPED_TRACE(testing::Message() << height << " x " << width);
+    const at::Tensor matrix =
+        at::sin(at::arange(height * width, at::kFloat).square()).view({height, width});
+    tests::expect_same_on_any_threads(
+        [&] { return std::vector<at::Tensor>{kernels::composed::newton_schulz(matrix)}; });
+  }
 }
 
 TEST(Muon, EveryMatrixHasOneOwnerAndTheSameOnAllRanks) {
