@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One owner for each dangerous library: nobody else calls HDF5, MPI, NCCL, CUDA or the TOML parser. Comments and
+# One owner for each dangerous library: nobody else calls HDF5, MPI, NCCL, CUDA, LAPACK or the TOML parser. Comments and
 # strings may name them.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
@@ -16,6 +16,11 @@ only_in("nccl[A-Z]" "^(src/comm|tests/fake_cuda|tests/unit/comm)/" "NCCL is call
 only_in("cuda[A-Z][A-Za-z]+ *[(]" "^(src/comm|src/kernels|tests)/" "CUDA's runtime is called only by src/comm and src/kernels")
 only_in("include *<yaml-cpp" "^src/yaml/" "YAML is read only by src/yaml")
 only_in("include *<openssl" "^src/core/" "OpenSSL is called only by src/core")
+# Factorisations have other bits on other threads: who wants one calls src/model/factors. Norms and dots (linalg_vec...) are
+# none. That of the delta rule solves within a training step, on a GPU.
+only_in("(at::|[.])?linalg_([a-uw-z]|v[^e])[a-z_]* *[(]" "^(src/model/factors[.]cpp|src/kernels/composed_delta_rule[.]cpp|tests/)" "LAPACK is called only by src/model/factors")
+only_in("at::(svd|qr|geqrf|orgqr|ormqr|cholesky[a-z_]*|triangular_solve|lu_[a-z]+|inverse|pinverse|det|logdet|slogdet|matrix_exp) *[(]" "^src/model/factors[.]cpp" "LAPACK is called only by src/model/factors")
+only_in("at::set_num_threads *[(]" "^(app/main[.]cpp|src/kernels/one_thread[.]cpp|tests/)" "threads are set only by main and by OneThread of src/kernels")
 only_in("include *<toml" "^src/deck/" "TOML is read only by src/deck")
 
 project_files(files *.hpp *.cpp *.cu)

@@ -12,9 +12,9 @@
 namespace finetune::adapters::lora {
 
 /// A [r, in] and B [out, r] of `weight` [out, in] for a product that is scaled by `scale`; r is at
-/// most the smaller side. fp32, on the CPU, by one thread: the same bits on any number of threads
-/// and ranks. The randomised method draws from `seed`. Throws: ErrorKind::numbers if the weight has
-/// numbers that are not finite.
+/// most the smaller side. fp32, on the CPU; the same bits on any number of threads and ranks
+/// (model/factors.hpp). The randomised method draws from `seed`. Throws: ErrorKind::numbers if the
+/// weight has numbers that are not finite.
 std::pair<at::Tensor, at::Tensor> factors_of(const at::Tensor& weight, std::int64_t rank,
                                              double scale, const StartKind& kind,
                                              std::uint64_t seed);

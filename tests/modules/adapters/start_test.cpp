@@ -10,6 +10,7 @@
 
 #include "adapters/lora/starts.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "support/threads.hpp"
 
 namespace finetune::start_test {
 namespace {
@@ -123,6 +124,20 @@ std::vector<float> all_starts(const comm::Communicator& world, const std::string
 TEST(Starts, AreTheSameBitsOnAnyRanks) {
   for (const char* init : {"pissa", "pissa_niter_3", "olora"})
     EXPECT_EQ(all_starts(tests::world(), init), all_starts({}, init)) << init;
+}
+
+TEST(Starts, AreTheSameBitsOnAnyThreads) {
+  for (const char* init : {"pissa", "pissa_niter_1", "pissa_niter_16", "olora"})
+    for (const auto& [rows, columns] :
+         {std::pair<std::int64_t, std::int64_t>{96, 64}, {64, 96}, {9, 64}}) {
+      SCOPED_TRACE(testing::Message() << init << ", " << rows << " x " << columns);
+      const at::Tensor weight =
+          at::cos(at::arange(rows * columns, at::kFloat).square()).view({rows, columns});
+      tests::expect_same_on_any_threads([&] {
+        const auto [a, b] = adapters::lora::factors_of(weight, 8, 0.5, *StartKind::parse(init), 7);
+        return std::vector<at::Tensor>{a, b};
+      });
+    }
 }
 
 TEST(Starts, AreTheLargestFactors) {
