@@ -9,6 +9,7 @@
 
 #include "base/detail/base_weights.hpp"
 #include "core/error.hpp"
+#include "kernels/one_thread.hpp"
 #include "model/adapter_math.hpp"
 
 namespace finetune::base {
@@ -108,6 +109,8 @@ void Merge::add_adapter(const model::Parameter& row) {
   const auto trained = [&](std::size_t i) { return part_of(row, i); };
   const at::Tensor host = view(values_, row.shape);
   at::Tensor weight = host.to(device_);
+  // Reading the row takes far longer than a product of the adapter's rank.
+  const kernels::OneThread one;
   row.adapted.math->merge(row.adapted, trained, weight);
   if (!weight.is_same(host)) host.copy_(weight);
 }

@@ -56,7 +56,8 @@ class Merge {
       std::function<void(const model::Parameter& row, std::int64_t first, std::span<float> target)>;
   /// `table` has the adapter's rows; both live as long as the merge. `dtypes`: by row, of what is
   /// written; the report has the error of its rounding. `device` computes what the adapter adds; a
-  /// GPU sums its products in another order than the CPU, which differs in the last bits.
+  /// GPU sums its products in another order than the CPU, which differs in the last bits. On the
+  /// CPU any number of threads gives identical bits.
   Merge(const weights::ModelFiles& files, const model::ParameterTable& table, ReadTrained trained,
         std::vector<core::DType> dtypes, MergeInto into, at::Device device = at::kCPU);
 
