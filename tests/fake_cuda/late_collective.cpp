@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/device.hpp"
@@ -20,6 +21,8 @@ namespace {
 namespace comm = finetune::comm;
 namespace fake = finetune::fake;
 
+/// Until all are there a busy machine may keep any of them waiting.
+constexpr double set_up_s = 200;
 constexpr double timeout_s = 2;
 
 void* compute_stream() {
@@ -31,7 +34,8 @@ void* compute_stream() {
   return stream;
 }
 
-void run(const comm::Environment& env, const std::string& how, bool is_late) {
+void run(const comm::Environment& env, const std::string& how, bool is_late,
+         std::optional<comm::Watchdog>& watchdog) {
   comm::choose_device(env.world(), env.node());
   const auto stream = std::make_shared<comm::DeviceStream>(compute_stream);
   const auto group =
@@ -50,6 +54,7 @@ void run(const comm::Environment& env, const std::string& how, bool is_late) {
   };
   gather_and_reduce();
   group->synchronize();
+  watchdog.emplace(env, timeout_s);
   env.activity().set_step(7);
   // Kept open for ever: the end comes from elsewhere.
   static fake::Gate gate;
@@ -72,9 +77,9 @@ int main(int argc, char** argv) {
   comm::Environment env(argc, argv);
   fake::connect();
   // As in a run it also sees what becomes of errors.
-  const comm::Watchdog watchdog(env, timeout_s);
+  std::optional<comm::Watchdog> watchdog(std::in_place, env, set_up_s);
   try {
-    run(env, argv[1], env.world().rank() == std::atoi(argv[2]));
+    run(env, argv[1], env.world().rank() == std::atoi(argv[2]), watchdog);
   } catch (const std::exception& error) {
     return env.report(error);
   }

@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,7 @@ namespace {
 
 using finetune::comm::Reduce;
 
+constexpr double set_up_s = 200;
 constexpr std::chrono::milliseconds turn{10};
 
 /// A file with this process's number, named after its rank, where the program was started: once it
@@ -68,10 +70,12 @@ int meet(const finetune::comm::Environment& env, const std::string& how, int arg
     late.push_back(std::atoi(argv[i]));
   const bool is_late = std::find(late.begin(), late.end(), env.world().rank()) != late.end();
   try {
-    const finetune::comm::Watchdog watchdog(env, std::atof(argv[2]));
+    // Until all are there a busy machine may keep any of them waiting.
+    std::optional<finetune::comm::Watchdog> watchdog(std::in_place, env, set_up_s);
     env.world().barrier();
     env.activity().set_step(5);
     const auto fsdp = env.world().split(0, env.world().rank(), "fsdp");
+    watchdog.emplace(env, std::atof(argv[2]));
     std::jthread teller;
     if (how == "still") teller = std::jthread([&] { say_where(env, !is_late); });
     if (is_late) be_late(how);
