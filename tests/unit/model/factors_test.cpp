@@ -42,7 +42,7 @@ at::Tensor guesses(const at::Tensor& matrix) {
 const std::vector<Kind> kinds = {
     {"qr",
      [](const at::Tensor& matrix) {
-       const auto [q, r] = qr(matrix);
+       const auto [q, r] = model::qr(matrix);
        return Tensors{q, r};
      }},
     {"all", [](const at::Tensor& matrix) { return all(singular_values(matrix)); }},
@@ -91,7 +91,7 @@ TEST(Factors, MultiplyToTheMatrix) {
     const at::Tensor matrix = matrix_of(rows, columns);
     const double bound =
         20 * std::numeric_limits<float>::epsilon() * at::linalg_vector_norm(matrix).item<double>();
-    const auto [q, r] = qr(matrix);
+    const auto [q, r] = model::qr(matrix);
     EXPECT_LE((at::mm(q, r) - matrix).abs().max().item<double>(), bound);
     EXPECT_LE(rest(matrix, singular_values(matrix)), bound);
     const at::Tensor of_rank_5 = at::mm(matrix.narrow(1, 0, 5), matrix.narrow(0, 0, 5));
