@@ -53,6 +53,7 @@ class Process {
   const std::string& out() const { return text_[0]; }
 
   /// SIGKILL for the program and everything that it started, as a node that loses its power.
+  /// Returns when all of them have ended.
   void kill();
 
  private:
