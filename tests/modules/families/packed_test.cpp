@@ -3,11 +3,16 @@
 // family: with windows, chunks, experts and temperature.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "registry.hpp"
 #include "support/families.hpp"
 #include "support/golden.hpp"
+#include "support/margins.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/loaded_model.hpp"
+#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::packed_test {
 namespace {
@@ -42,6 +47,17 @@ data::MicroBatch pack(const std::vector<std::vector<data::MicroBatch>>& rows, st
   return all;
 }
 
+enum class Weights { of_files, moved };
+
+/// Each weight becomes the next number up or down, by chance.
+void move(shard::ModelShards& shards) {
+  for (const int unit : shards.trained_units()) {
+    const at::Tensor master = shards.master(unit);
+    const at::Tensor signs = tests::normal(master.sizes(), static_cast<std::uint64_t>(unit)).sign();
+    master.copy_(master.nextafter(signs * std::numeric_limits<float>::infinity()));
+  }
+}
+
 struct Result {
   double loss = 0, balance = 0;
   std::vector<at::Tensor> gradients;  ///< a trained unit each
@@ -56,10 +72,12 @@ class Packed : public testing::TestWithParam<const char*> {
     return identified.architecture.num_layers_with_experts() > 0;
   }
 
-  Result pass(const std::vector<data::MicroBatch>& batches, const train::Scale& scale) const {
+  Result pass(const std::vector<data::MicroBatch>& batches, const train::Scale& scale,
+              Weights weights = Weights::of_files) const {
     train::LoadedModel loaded(tests::golden(std::string("models/") + GetParam()),
                               modules::registry(), {}, core::DType::f32);
     const auto engine = loaded.engine();
+    if (weights == Weights::moved) move(engine.shards);
     engine.shards.reset_gradients();
     Result result;
     for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -85,15 +103,21 @@ TEST_P(Packed, IsTheSumOfItsSamples) {
   const Result alone = pass(samples, scale);
   const Result packed =
       pass({pack({{samples[1], samples[2]}, {samples[0], samples[3]}}, 43)}, scale);
+  // What roundings of the weights change; sums in another order change some times as much.
+  const Result moved = pass(samples, scale, Weights::moved);
   EXPECT_NEAR(packed.loss, alone.loss, 1e-5 * alone.loss);
   EXPECT_NEAR(packed.balance, alone.balance, 1e-5 * std::max(1.0, alone.balance));
   EXPECT_EQ(alone.balance > 0, has_experts);
   for (std::size_t unit = 0; unit < alone.gradients.size(); ++unit) {
     const at::Tensor& expected = alone.gradients[unit];
-    const float largest = expected.abs().max().item<float>();
+    const auto off = [&](const Result& other) {
+      return (other.gradients[unit] - expected).abs().max().item<double>();
+    };
+    const double largest = expected.abs().max().item<double>();
     EXPECT_GT(largest, 0);
-    EXPECT_LE((packed.gradients[unit] - expected).abs().max().item<float>(), 1e-5f * largest)
-        << "unit " << unit;
+    EXPECT_GT(off(moved), 0);
+    const double bound = std::max(1e-5 * largest, 4 * off(moved));
+    EXPECT_LE(off(packed), tests::noted(off(packed), bound)) << "unit " << unit;
   }
 }
 

@@ -47,9 +47,11 @@ TEST(AdamW, FollowsTorchForTwentySteps) {
     composed::adamw_(theirs.weight, theirs.exp_avg, theirs.exp_avg_sq, gradient,
                      {1e-3, 0.9, 0.95, 1e-8, 0.1, step});
   }
-  expect_close(ours.weight, theirs.weight, 1e-6);
-  expect_close(ours.exp_avg, theirs.exp_avg, 1e-5);
-  expect_close(ours.exp_avg_sq, theirs.exp_avg_sq, 1e-6);
+  // Each step may round differently, by half a step of fp32 on either side.
+  constexpr double rounding = 20 * 0x1p-23;
+  expect_close(ours.weight, theirs.weight, rounding);
+  expect_within(ours.exp_avg, theirs.exp_avg, rounding);  // gradients of both signs
+  expect_close(ours.exp_avg_sq, theirs.exp_avg_sq, rounding);
 }
 
 TEST(AdamW, OfItsCompositionScalesTheGradientAndRoundsWhatIsBfloat16) {

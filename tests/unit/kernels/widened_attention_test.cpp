@@ -73,7 +73,8 @@ composed::Visible visible(const CausalShape& s) {
                       .masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity())};
 }
 
-/// Against the composition, which computes in fp32 too: each result is rounded once.
+/// Against the composition, which computes in fp32 too: each result is rounded once, and may be on
+/// the other side of a tie.
 template <class T>
 void expect_composition(const CausalShape& s, double part) {
   Widened<T> own{s};
@@ -85,17 +86,17 @@ void expect_composition(const CausalShape& s, double part) {
   own.backward();
   const auto d = composed::attention_backward(own.d_out, own.q, own.k, own.v,
                                               {own.out, own.logsumexp}, visible(s));
-  expect_within(own.d_q, d.q, 2 * part);
-  expect_within(own.d_k, d.k, 2 * part);
-  expect_within(own.d_v, d.v, 2 * part);
+  expect_within(own.d_q, d.q, std::max(part, 2e-5));
+  expect_within(own.d_k, d.k, std::max(part, 2e-5));
+  expect_within(own.d_v, d.v, std::max(part, 2e-5));
 }
 
 class WidenedAttentionOf : public ::testing::TestWithParam<CausalShape> {};
 
 TEST_P(WidenedAttentionOf, IsThatOfTheComposition) {
   expect_composition<float>(GetParam(), 1e-5);
-  expect_composition<bf16>(GetParam(), 1.0 / 256);
-  expect_composition<f16>(GetParam(), 1.0 / 2048);
+  expect_composition<bf16>(GetParam(), 1.0 / 128);
+  expect_composition<f16>(GetParam(), 1.0 / 1024);
 }
 
 // One token; tiles of 48 that are nearly full, full, just begun; more tiles than are there at once;
