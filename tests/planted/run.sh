@@ -24,7 +24,9 @@ python3 "$here/faults.py" check "$original"
 copy_tree() {
   local file
   mkdir -p "$copy"
-  find "$copy" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+  while read -r file; do
+    [ -e "$original/$file" ] || rm "$copy/$file"
+  done < <(cd "$copy" && find . -path ./build -prune -o ! -type d -print)
   tar -C "$original" -c --exclude=./build --exclude='./build*' --exclude=./.git --exclude=./.gpu . | tar -C "$copy" -x
   while read -r file; do
     [ ! -f "$copy/$file" ] || touch "$copy/$file"
