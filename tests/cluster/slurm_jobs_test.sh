@@ -49,7 +49,8 @@ came_to_the_end preempted
 # Once is enough: on a slow machine the signal could meet start after start before its first step.
 was_started_again() { [ "$(restarts "$1")" -ge 1 ]; }
 wait_until "the time limit" was_started_again "${job[limited]}"
-scontrol update JobId="${job[limited]}" TimeLimit=10
+# Where this comes late the job, which is fast by now, is over, and scontrol fails.
+scontrol update JobId="${job[limited]}" TimeLimit=10 || echo "it has ended in this time"
 
 wait_until "the end of endless" is_over "${job[endless]}"
 expect "a job that does not finish is given up" \
