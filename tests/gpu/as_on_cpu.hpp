@@ -14,7 +14,7 @@
 #include "gpu/device_under_test.hpp"
 #include "model/ops.hpp"
 #include "support/margins.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::tests::gpu {
 

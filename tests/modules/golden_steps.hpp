@@ -29,6 +29,10 @@ inline data::MicroBatch micro_batch(const weights::ModelFiles& data, std::int64_
   return batch;
 }
 
+inline std::int64_t num_targets(const data::MicroBatch& batch) {
+  return std::ranges::count_if(batch.labels, [](std::int64_t label) { return label >= 0; });
+}
+
 /// The step's two golden micro-batches, cut further into pieces of `size` rows and dealt to the
 /// ranks that see different samples.
 inline data::StepData step_data(const weights::ModelFiles& files, std::int64_t step,
@@ -42,10 +46,8 @@ inline data::StepData step_data(const weights::ModelFiles& files, std::int64_t s
     }
   }
   data.num_samples = accumulation * micro_size;
-  for (const auto& piece : pieces) {
-    data.num_trained_tokens += std::count_if(piece.labels.begin(), piece.labels.end(),
-                                             [](std::int64_t label) { return label >= 0; });
-  }
+  for (const auto& piece : pieces)
+    data.num_trained_tokens += num_targets(piece);
   for (std::size_t first = 0; first < pieces.size();
        first += static_cast<std::size_t>(batch.size())) {
     const std::size_t mine = first + static_cast<std::size_t>(batch.rank());

@@ -11,11 +11,11 @@
 #include <fstream>
 #include <map>
 #include <regex>
-#include <sstream>
 
 #include "core/file.hpp"
 #include "core/file_lock.hpp"
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 #include "support/residence.hpp"
 
@@ -27,12 +27,6 @@ using Words = std::vector<std::string>;
 
 fs::path tasks(const std::string& name) {
   return source_folder() / "tests/golden/tasks" / name;
-}
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
 }
 
 std::vector<core::Json> samples_of(const fs::path& folder, const std::string& task) {
@@ -70,7 +64,7 @@ TEST_F(Evaluate, HasTheNumbersOfLmEvaluationHarness) {
   const fs::path folder = empty_folder("evaluate.numbers");
   const Outcome outcome = run_finetune(2, words("out"), folder);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-  const core::Json expected = core::Json::parse(text_of(tasks("lm_eval.json")));
+  const core::Json expected = core::Json::parse(file_text(tasks("lm_eval.json")));
   const auto choices = samples_of(folder / "out", "choices");
   const core::Json& of_choices = expected.at("choices").at("responses");
   ASSERT_EQ(choices.size(), of_choices.size());
@@ -89,7 +83,7 @@ TEST_F(Evaluate, HasTheNumbersOfLmEvaluationHarness) {
   const auto questions = samples_of(folder / "out", "questions");
   for (std::size_t i = 0; i < questions.size(); ++i)
     EXPECT_EQ(questions[i].at("answers")[0], expected.at("questions").at("responses")[i][0][0]);
-  const core::Json results = core::Json::parse(text_of(folder / "out/results.json"));
+  const core::Json results = core::Json::parse(file_text(folder / "out/results.json"));
   const auto value_of = [&](const std::string& metric) {
     for (const core::Json& figure : results.at("figures"))
       if (figure.at("metric") == metric) return figure.at("value").get<double>();
@@ -110,17 +104,18 @@ TEST_F(Evaluate, IsTheSameOnAnyRanksAndAfterAKill) {
   ASSERT_EQ(whole.exit_code, 0) << whole.text();
   const Outcome on_three = run_finetune(3, words("three"), folder);
   ASSERT_EQ(on_three.exit_code, 0) << on_three.text();
-  EXPECT_TRUE(text_of(folder / "three/results.json") == text_of(folder / "whole/results.json"));
-  EXPECT_TRUE(text_of(folder / "three/samples.jsonl") == text_of(folder / "whole/samples.jsonl"));
+  EXPECT_TRUE(file_text(folder / "three/results.json") == file_text(folder / "whole/results.json"));
+  EXPECT_TRUE(file_text(folder / "three/samples.jsonl") ==
+              file_text(folder / "whole/samples.jsonl"));
   // Killed as soon as something is written down, and then cut in the middle of a line.
   const fs::path progress = folder / "killed/progress.jsonl";
   {
     Process process(finetune_on(2, words("killed", {"--batch-tokens", "64"})), folder);
-    while (std::ranges::count(text_of(progress), '\n') < 5 && process.read_for(5)) {
+    while (std::ranges::count(file_text(progress), '\n') < 5 && process.read_for(5)) {
     }
     process.kill();
   }
-  std::string lines = text_of(progress);
+  std::string lines = file_text(progress);
   ASSERT_FALSE(lines.empty()) << "it was over before it could be killed";
   std::ofstream(progress) << lines.substr(0, lines.size() - 3);
   const Outcome rest = run_finetune(1, words("killed", {"--batch-tokens", "64"}), folder);
@@ -129,7 +124,8 @@ TEST_F(Evaluate, IsTheSameOnAnyRanksAndAfterAKill) {
   EXPECT_FALSE(fs::exists(progress));
   const Outcome again = run_finetune(1, words("small", {"--batch-tokens", "64"}), folder);
   ASSERT_EQ(again.exit_code, 0) << again.text();
-  EXPECT_TRUE(text_of(folder / "killed/samples.jsonl") == text_of(folder / "small/samples.jsonl"));
+  EXPECT_TRUE(file_text(folder / "killed/samples.jsonl") ==
+              file_text(folder / "small/samples.jsonl"));
 }
 
 TEST_F(Evaluate, SaysOnceWhatIsWrong) {
@@ -155,7 +151,7 @@ TEST_F(Evaluate, SaysOnceWhatIsWrong) {
           65, "finetune evaluate " + model + " run");
   // A task that talks, and a model without a chat template.
   std::ofstream(folder / "talk.toml") << std::regex_replace(
-      text_of(tasks("questions.toml")), std::regex("\\[task\\]"), "[task]\nchat = true");
+      file_text(tasks("questions.toml")), std::regex("\\[task\\]"), "[task]\nchat = true");
   fs::copy_file(tasks("questions.jsonl"), folder / "questions.jsonl");
   refused(2, {"evaluate", model, "--tasks", "talk.toml", "-o", "out"}, 65,
           "the model has no chat template");
@@ -182,11 +178,11 @@ TEST_F(Evaluate, BeginsAnewWithAnotherModel) {
   const fs::path progress = folder / "out/progress.jsonl";
   {
     Process process(finetune_on(1, start), folder);
-    while (std::ranges::count(text_of(progress), '\n') < 5 && process.read_for(5)) {
+    while (std::ranges::count(file_text(progress), '\n') < 5 && process.read_for(5)) {
     }
     process.kill();
   }
-  ASSERT_FALSE(text_of(progress).empty()) << "it was over before it could be killed";
+  ASSERT_FALSE(file_text(progress).empty()) << "it was over before it could be killed";
   const fs::path weights = folder / "model/model.safetensors";
   fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
   fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(5));
@@ -218,7 +214,7 @@ TEST_F(Evaluate, TellsRunsOfOneNameApart) {
                                      "--dtype", "fp32", "-o", "out"},
                                     folder);
   ASSERT_EQ(both.exit_code, 0) << both.text();
-  const core::Json results = core::Json::parse(text_of(folder / "out/results.json"));
+  const core::Json results = core::Json::parse(file_text(folder / "out/results.json"));
   std::map<std::string, double> values;
   for (const core::Json& figure : results.at("figures"))
     if (figure.at("metric") == "word_perplexity")

@@ -12,6 +12,7 @@
 #include "core/file.hpp"
 #include "core/file_lock.hpp"
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 #include "support/residence.hpp"
 
@@ -20,12 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
 
 std::string model() {
   return source_folder() / "inputs/quickstart/model";
@@ -60,7 +55,7 @@ TEST_F(Generate, AnswersAFileAlikeOnAnyRanks) {
   write_prompts(folder / "prompts.jsonl", 21);
   const Outcome alone = run_finetune(1, words("one.jsonl"), folder);
   ASSERT_EQ(alone.exit_code, 0) << alone.text();
-  const std::string expected = text_of(folder / "one.jsonl");
+  const std::string expected = file_text(folder / "one.jsonl");
   std::istringstream lines(expected);
   int number = 0;
   for (std::string line; std::getline(lines, line); ++number) {
@@ -72,7 +67,7 @@ TEST_F(Generate, AnswersAFileAlikeOnAnyRanks) {
   const auto expect_same = [&](int ranks, const std::string& output, const Words& more) {
     const Outcome outcome = run_finetune(ranks, words(output, more), folder);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-    EXPECT_TRUE(text_of(folder / output) == expected) << ranks;
+    EXPECT_TRUE(file_text(folder / output) == expected) << ranks;
   };
   expect_same(3, "three.jsonl", {});
   expect_same(4, "shared.jsonl", {"--tp", "2"});
@@ -104,7 +99,7 @@ TEST_F(Generate, ATextIsThatOfItsPromptAloneWhateverElseIsInAPass) {
                         dtype, "--batch", batch, "--log-probs"},
                        folder);
       ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-      const std::string answers = text_of(folder / output);
+      const std::string answers = file_text(folder / output);
       if (expected.empty()) expected = answers;
       EXPECT_TRUE(answers == expected) << dtype << ", " << ranks << " ranks, batches of " << batch;
     }
@@ -120,22 +115,22 @@ TEST_F(Generate, GoesOnWhereItWasKilled) {
   const fs::path output = folder / "out.jsonl";
   {
     Process process(finetune_on(2, words("out.jsonl")), folder);
-    while (std::ranges::count(text_of(output), '\n') < 8 && process.read_for(5)) {
+    while (std::ranges::count(file_text(output), '\n') < 8 && process.read_for(5)) {
     }
     process.kill();
   }
-  const std::string lines = text_of(output);
+  const std::string lines = file_text(output);
   ASSERT_GE(std::ranges::count(lines, '\n'), 8);
   // In the middle of a line.
   std::ofstream(output) << lines.substr(0, lines.size() - 9);
   const Outcome rest = run_finetune(1, words("out.jsonl"), folder);
   ASSERT_EQ(rest.exit_code, 0) << rest.text();
   EXPECT_NE(rest.text().find("goes on: "), std::string::npos) << rest.text();
-  EXPECT_TRUE(text_of(output) == text_of(folder / "whole.jsonl"));
+  EXPECT_TRUE(file_text(output) == file_text(folder / "whole.jsonl"));
   const Outcome others = run_finetune(2, words("out.jsonl", {"--temperature", "1"}), folder);
   EXPECT_TRUE(others.ended_with(73)) << others.text();
   EXPECT_EQ(count(others.text(), "is no answer to this line of the prompts"), 1) << others.text();
-  EXPECT_TRUE(text_of(output) == text_of(folder / "whole.jsonl")) << "nothing was lost";
+  EXPECT_TRUE(file_text(output) == file_text(folder / "whole.jsonl")) << "nothing was lost";
 }
 
 TEST_F(Generate, NamesTheLineThatIsWrong) {
@@ -167,14 +162,14 @@ TEST_F(Generate, KeepsFilesThatHoldNoAnswers) {
     const Outcome outcome = run_finetune(2, words(output), folder);
     EXPECT_TRUE(outcome.ended_with(code)) << outcome.text();
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
-    EXPECT_EQ(text_of(folder / output), text);
+    EXPECT_EQ(file_text(folder / output), text);
   };
   const std::string no_answers = "is no line of a file of answers";
   kept("notes of mine, without an end", 73, no_answers);
   kept("{\"text\":\"a whole line of data\"}", 73, no_answers);
   kept("{\"prompt\": \"cut o", 73, no_answers);
   kept("notes of mine\n", 73, no_answers);
-  const std::string prompts = text_of(folder / "prompts.jsonl");
+  const std::string prompts = file_text(folder / "prompts.jsonl");
   kept(prompts, 64, "the file of prompts", "prompts.jsonl");
   kept(prompts, 64, "the file of prompts", "./prompts.jsonl");
   fs::create_directory(folder / "adir");
@@ -184,7 +179,7 @@ TEST_F(Generate, KeepsFilesThatHoldNoAnswers) {
   // The first answer of a start that was killed.
   std::ofstream(folder / "out.jsonl") << "{\"id\":0,\"te";
   EXPECT_EQ(run_finetune(1, words("out.jsonl"), folder).exit_code, 0);
-  EXPECT_EQ(std::ranges::count(text_of(folder / "out.jsonl"), '\n'), 2);
+  EXPECT_EQ(std::ranges::count(file_text(folder / "out.jsonl"), '\n'), 2);
 }
 
 TEST_F(Generate, IsAloneWithItsAnswers) {
@@ -240,7 +235,7 @@ TEST_F(Generate, EndsAtTextsOfTheLine) {
   const auto answer = [&](const std::string& output, const Words& more) {
     const Outcome outcome = run_finetune(1, words(output, more), folder);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-    return core::Json::parse(text_of(folder / output)).at("text").get<std::string>();
+    return core::Json::parse(file_text(folder / output)).at("text").get<std::string>();
   };
   const std::string whole = answer("whole.jsonl", {});
   ASSERT_GT(whole.size(), 2u);
@@ -274,7 +269,7 @@ TEST_F(Generate, TalksThroughAPipe) {
   const fs::path folder = empty_folder("generate.chat");
   // A tokenizer whose end token a known template can end answers with.
   fs::copy(model(), folder / "model", fs::copy_options::recursive);
-  core::Json config = core::Json::parse(text_of(folder / "model/tokenizer_config.json"));
+  core::Json config = core::Json::parse(file_text(folder / "model/tokenizer_config.json"));
   config["chat_template"] =
       "{% for m in messages %}{{ m.content }}{{ eos_token if m.role == 'assistant' }} {% endfor %}";
   std::ofstream(folder / "model/tokenizer_config.json") << config.dump();

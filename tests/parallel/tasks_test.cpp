@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 #include "support/residence.hpp"
 
@@ -19,16 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
 /// Of one model: all that is measured, by "TASK/METRIC".
 core::Json values_of(const fs::path& folder, const std::string& model) {
   core::Json values = core::Json::object();
-  const core::Json results = core::Json::parse(text_of(folder / "results.json"));
+  const core::Json results = core::Json::parse(file_text(folder / "results.json"));
   for (const core::Json& figure : results.at("figures"))
     if (figure.at("model") == model)
       values[figure.at("task").get<std::string>() + "/" + figure.at("metric").get<std::string>()] =
@@ -65,7 +60,7 @@ class Tasks : public testing::Test {
         << "[evaluate]\nsteps = 2\ntasks = [\"choices.toml\", \"" << task("questions.toml")
         << "\", \"" << task("texts.toml") << "\"]\n";
     // Beside the deck, and of a measure that every step changes.
-    std::string choices = text_of(task("choices.toml"));
+    std::string choices = file_text(task("choices.toml"));
     const std::string metrics = "metrics = [";
     choices.insert(choices.find(metrics) + metrics.size(), "\"true_mass\", ");
     std::ofstream(folder / "choices.toml") << choices;
@@ -124,7 +119,7 @@ TEST_F(Tasks, AreAskedByEpochs) {
   const fs::path folder = empty_folder("tasks.epochs");
   write_deck(folder);
   // Two steps of 8 sequences each: the samples of the quickstart are no multiple of these.
-  const std::size_t samples = core::Json::parse(text_of(quickstart("train.json"))).size();
+  const std::size_t samples = core::Json::parse(file_text(quickstart("train.json"))).size();
   std::ostringstream epochs;
   epochs << "evaluate.epochs=" << std::setprecision(17) << 16.0 / static_cast<double>(samples);
   const Outcome run =
@@ -220,11 +215,11 @@ TEST_F(Tasks, GoOnWhereTheyWereStopped) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_NE(outcome.text().find("goes on: "), std::string::npos) << outcome.text();
   for (const int at : {0, 2, 4, 6}) {
-    EXPECT_TRUE(text_of(step(folder / "stopped", at) / "samples.jsonl") ==
-                text_of(step(folder / "whole", at) / "samples.jsonl"))
+    EXPECT_TRUE(file_text(step(folder / "stopped", at) / "samples.jsonl") ==
+                file_text(step(folder / "whole", at) / "samples.jsonl"))
         << at;
-    EXPECT_TRUE(text_of(step(folder / "stopped", at) / "results.json") ==
-                text_of(step(folder / "whole", at) / "results.json"))
+    EXPECT_TRUE(file_text(step(folder / "stopped", at) / "results.json") ==
+                file_text(step(folder / "whole", at) / "results.json"))
         << at;
   }
   // In the last one the run is done but for what is asked.

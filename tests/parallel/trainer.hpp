@@ -7,17 +7,11 @@
 #include <vector>
 
 #include "adapters/lora/settings.hpp"
-#include "data/steps/stream.hpp"
-#include "model/part.hpp"
-#include "model/products.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
-#include "shard/parallel_ops.hpp"
-#include "support/mesh.hpp"
+#include "support/tiny_model.hpp"
 #include "train/infer/evaluate.hpp"
 #include "train/step/step.hpp"
-#include "unit/train/tiny_model.hpp"
 
 namespace finetune::tests {
 
@@ -47,13 +41,6 @@ struct Arrangement {
   model::RopeScaling rope = {};
 };
 
-inline model::ParameterTable adapted(model::ParameterTable table,
-                                     const model::AdapterSettings& settings) {
-  for (const model::Adapter& adapter : modules::registry().adapters)
-    if (adapter.name == settings.name) model::put_on(adapter, settings, "test", table);
-  return table;
-}
-
 inline model::Architecture architecture_of(const Arrangement& setup) {
   model::Architecture architecture = tiny_architecture(setup.kind);
   if (setup.top_k > 0) architecture.experts.top_k = setup.top_k;
@@ -63,8 +50,8 @@ inline model::Architecture architecture_of(const Arrangement& setup) {
 
 /// In units.
 inline model::ParameterTable table_of(const Arrangement& setup) {
-  model::ParameterTable table =
-      adapted(tiny_family(setup.kind).describe(architecture_of(setup)), setup.adapter);
+  model::ParameterTable table = adapted(tiny_family(setup.kind).describe(architecture_of(setup)),
+                                        setup.adapter, modules::registry().adapters);
   if (setup.numbers.fp8) model::keep_in_fp8(*setup.numbers.fp8, table);
   return plan::regroup(table, plan::bucket_named(setup.bucket), setup.parts.ep);
 }
@@ -84,44 +71,33 @@ inline optim::LossScale modest_scale() {
   return {{{"scale", 0x1p9}, {"good_steps", 0}, {"skipped", 0}, {"skipped_in_all", 0}}, "test"};
 }
 
-/// A rank's own table, of which what travels in 8 bits is settled.
-inline model::ParameterTable settled(model::ParameterTable own) {
-  model::settle_published(own);
-  return own;
-}
-
 class Trainer {
  public:
   Trainer(const comm::Communicator& all, const Arrangement& setup)
       : setup_(setup),
         world_(mesh_of(all, setup.dp_shard, setup.parts)),
-        groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
-        architecture_(architecture_of(setup)),
-        table_(table_of(setup)),
-        own_(settled(model::part_of(table_, groups_.part_place()))),
-        map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute, .ep = setup.parts.ep}),
-        model_(tiny_family(setup.kind).build(architecture_)),
-        shards_(own_, map_, groups_, options(setup)),
-        ops_(shard::make_ops(shards_, model::path_of(setup.numbers.widens), setup.recompute)),
-        optimizer_(optimizer_settings(setup), own_, shards_, shard::to_aten(setup.numbers.moments),
-                   model::Path::kernels, setup.seed) {
-    base::randomize(architecture_, table_, 3, shards_);
+        model_(architecture_of(setup), tiny_family(setup.kind), table_of(setup),
+               shard::make_groups(world_, setup.overlap, setup.alone), options(setup),
+               model::path_of(setup.numbers.widens), setup.recompute),
+        optimizer_(optimizer_settings(setup), model_.table, shards(),
+                   shard::to_aten(setup.numbers.moments), model::Path::kernels, setup.seed) {
+    base::randomize(model_.architecture, model_.whole, 3, shards());
   }
 
   train::Engine engine() {
-    return {.architecture = architecture_,
-            .model = *model_,
-            .ops = *ops_,
-            .shards = shards_,
+    return {.architecture = model_.architecture,
+            .model = *model_.model,
+            .ops = model_.ops,
+            .shards = shards(),
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
             .dropout_seed = 11,
             .neftune_alpha = setup_.neftune_alpha,
             .balances_micro_batch = setup_.balances_micro_batch};
   }
-  shard::ModelShards& shards() { return shards_; }
+  shard::ModelShards& shards() { return model_.shards; }
   const world::World& world() const { return world_; }
-  const shard::Groups& groups() const { return groups_; }
+  const shard::Groups& groups() const { return model_.shards.groups(); }
 
   static constexpr double usual_lr = 5e-3;
 
@@ -163,28 +139,20 @@ class Trainer {
 
   /// The whole model's weights, on every rank. Collective on fsdp and tp.
   std::vector<float> weights() {
-    return whole([this](int unit) { return shards_.master(unit); });
+    return whole([this](int unit) { return shards().master(unit); });
   }
   /// Takes what `weights` of any ranks gave, in fp32.
   void take(const std::vector<float>& weights) {
     const std::vector<std::int64_t> first = first_of_rows();
-    for (const int unit : shards_.trained_units()) {
-      const at::Tensor shard = shards_.master(unit);
-      for (const plan::ShardSlice& slice : map_.slices(unit, shards_.shard_of(unit))) {
-        float* to = shard.data_ptr<float>() + slice.shard_offset;
-        const float* row = weights.data() + first[static_cast<std::size_t>(slice.row)];
-        model::for_each_run(own_.row(slice.row), slice.tensor_offset, slice.count,
-                            [&](std::int64_t logical, std::int64_t count) {
-                              to = std::copy_n(row + logical, count, to);
-                            });
-      }
-    }
+    model_.for_each([&](int row, std::int64_t i, float& value) {
+      value = weights[static_cast<std::size_t>(first[static_cast<std::size_t>(row)] + i)];
+    });
   }
   /// The whole model's gradient of one step, on every rank. Collective on the world.
   std::vector<float> gradient() { return gradient(data(0)); }
   std::vector<float> gradient(const data::StepData& data) {
     step(0, data, 0.0);
-    return whole([this](int unit) { return shards_.gradient(unit); });
+    return whole([this](int unit) { return shards().gradient(unit); });
   }
 
  private:
@@ -198,30 +166,22 @@ class Trainer {
   /// Where the rows of the whole model begin, one after the other.
   std::vector<std::int64_t> first_of_rows() const {
     std::vector<std::int64_t> first = {0};
-    for (const model::Parameter& row : table_.rows)
+    for (const model::Parameter& row : model_.whole.rows)
       first.push_back(first.back() + row.count());
     return first;
   }
-  /// Elements of all units' shards of all ranks, row by row.
-  template <typename ShardOf>
-  std::vector<float> whole(const ShardOf& shard_of) {
-    std::vector<float> all(static_cast<std::size_t>(table_.num_parameters()), 0.0f);
-    const std::vector<std::int64_t> first_of_row = first_of_rows();
-    for (const int unit : shards_.trained_units()) {
-      const at::Tensor shard = shard_of(unit).to(at::kFloat);
-      for (const plan::ShardSlice& slice : map_.slices(unit, shards_.shard_of(unit))) {
-        const float* from = shard.template const_data_ptr<float>() + slice.shard_offset;
-        const std::int64_t first = first_of_row[static_cast<std::size_t>(slice.row)];
-        const model::Parameter& row = own_.row(slice.row);
-        const bool is_counted = !row.held || row.held->holder == 0;
-        model::for_each_run(row, slice.tensor_offset, slice.count,
-                            [&](std::int64_t logical, std::int64_t count) {
-                              if (is_counted)
-                                std::copy(from, from + count, all.begin() + first + logical);
-                              from += count;
-                            });
-      }
-    }
+  /// Elements of all units' shards of all ranks, row by row; what several hold is the first one's.
+  template <typename OfUnit>
+  std::vector<float> whole(const OfUnit& of_unit) {
+    const std::vector<std::int64_t> first = first_of_rows();
+    std::vector<float> all(static_cast<std::size_t>(first.back()), 0.0f);
+    model_.for_each(
+        [&](int row, std::int64_t i, float value) {
+          const auto& held = model_.table.row(row).held;
+          if (!held || held->holder == 0)
+            all[static_cast<std::size_t>(first[static_cast<std::size_t>(row)] + i)] = value;
+        },
+        of_unit);
     world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
     world_.tp.all_reduce(std::span<float>(all), comm::Reduce::sum);
     return all;
@@ -237,39 +197,18 @@ class Trainer {
 
   /// Seven samples of different lengths: with two a micro-batch, the last of four has one.
   data::Stream stream(std::int64_t step) const {
-    auto tokens = std::make_shared<std::vector<data::PackedToken>>();
-    std::vector<data::Span> samples;
-    for (std::int32_t i = 0; i < 7; ++i) {
-      const std::int32_t length = 4 + (3 * i + static_cast<std::int32_t>(step)) % 9;
-      samples.push_back({std::ssize(*tokens), length});
-      for (std::int32_t k = 0; k < length; ++k)
-        tokens->emplace_back((3 * i + k * k + static_cast<std::int32_t>(step)) % 11, k > 1);
-    }
-    const data::Dataset dataset(tokens, samples);
-    if (setup_.packed_positions > 0) {
-      auto rows = data::Sequences::packed(dataset, setup_.packed_positions);
-      const std::int64_t num_rows = rows.size();
-      return {std::move(rows),
-              {num_rows, num_rows, 1, data::SampleOrder::as_read},
-              {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
-              0};
-    }
-    return {dataset,
-            {7, 7, 1, data::SampleOrder::as_read},
-            {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
-            0};
+    const auto shift = static_cast<std::int32_t>(step);
+    const data::Dataset samples = tiny_samples(
+        7, [&](std::int32_t i) { return 4 + (3 * i + shift) % 9; }, shift);
+    return in_one_step(setup_.packed_positions > 0
+                           ? data::Sequences::packed(samples, setup_.packed_positions)
+                           : data::Sequences(samples),
+                       setup_.micro_batch, world_.batch);
   }
 
   Arrangement setup_;
   world::World world_;
-  shard::Groups groups_;
-  model::Architecture architecture_;
-  model::ParameterTable table_;
-  model::ParameterTable own_;  ///< this rank's part
-  plan::ShardMap map_;
-  model::ModelPtr model_;
-  shard::ModelShards shards_;
-  std::unique_ptr<model::Ops> ops_;
+  SplitModel model_;
   optimizers::adamw::AdamW optimizer_;
   optim::LossScale loss_scale_ = modest_scale();
 };

@@ -7,17 +7,14 @@
 #include <ostream>
 #include <string>
 
-#include "base/initial_weights.hpp"
 #include "model/device.hpp"
 #include "models/llama/llama.hpp"
 #include "models/qwen/qwen.hpp"
 #include "plan/memory/detail/activations.hpp"
-#include "plan/plan.hpp"
 #include "simulated/device/arena.hpp"
 #include "simulated/device/counters.hpp"
 #include "simulated/simulated_job.hpp"
 #include "support/folders.hpp"
-#include "support/optimizers.hpp"
 #include "unit/train/step_memory.hpp"
 
 namespace finetune::tests::simulated_offload_memory {
@@ -44,18 +41,9 @@ void PrintTo(const Case& c, std::ostream* out) {
 
 plan::PlanInput request_of(const Case& c) {
   plan::PlanInput request = adamw_request();
-  model::Architecture& a = request.architecture;
-  a.family = "llama";
-  a.num_layers = num_blocks;
-  a.vocab_size = 200;
-  a.d_model = 64;
-  a.num_heads = 4;
-  a.num_kv_heads = 2;
-  a.head_size = 16;
-  a.d_ff = 176;
-  a.max_positions = 128;
-  if (c.has_head_norms)
-    a.layers.assign(num_blocks, model::Layer{.head_norm = model::HeadNorm::weighted});
+  const Size size{num_blocks, 64, 4, 2, 16, 176, 200, 128};
+  request.architecture =
+      c.has_head_norms ? architecture_of(size, normed_layer) : architecture_of(size);
   request.numbers.compute = c.compute;
   request.activation_checkpointing = c.mode;
   request.recomputed_blocks = c.recomputed;

@@ -2,27 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model folder with an adapter, over the ranks of a mesh, for the tests of adapters.
 
-#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
-#include <memory>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "adapters/lora/settings.hpp"
-#include "base/initial_weights.hpp"
-#include "base/packed_files.hpp"
 #include "base/starts.hpp"
-#include "model/part.hpp"
-#include "model/products.hpp"
 #include "model/quantization.hpp"
-#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
-#include "shard/parallel_ops.hpp"
 #include "support/golden.hpp"
 #include "support/margins.hpp"
-#include "support/mesh.hpp"
-#include "support/ranks.hpp"
-#include "train/step/passes.hpp"
+#include "support/model.hpp"
 #include "weights/peft.hpp"
 
 namespace finetune::tests {
@@ -50,42 +44,39 @@ inline model::AdapterSettings golden_adapter(const std::string& name) {
   return settings;
 }
 
-class AdaptedModel {
+class AdaptedModel : public SplitModel {
  public:
   /// Collective on the mesh's world.
   AdaptedModel(const AdaptedSetup& setup, const world::World& mesh, const shard::Options& options)
-      : setup_(setup),
-        identified_(model::identify(model::read_config(setup.model),
-                                    (setup.model / "config.json").string(),
-                                    modules::registry().families)),
-        groups_(shard::make_groups(mesh, true)),
-        whole(make_table()),
-        table(model::part_of(whole, groups_.part_place())),
-        map(table, mesh.fsdp.size(), {.compute = options.numbers.compute}),
-        model(identified_.family->build(identified_.architecture)),
-        shards(table, map, groups_, options),
-        ops_(shard::make_ops(shards, model::path_for(options.numbers.compute), setup.recompute)) {
+      : AdaptedModel(
+            setup, mesh, options,
+            model::identify(model::read_config(setup.model), (setup.model / "config.json").string(),
+                            modules::registry().families)) {
     const auto files = weights::ModelFiles::open(mesh.world, setup.model);
     base::WeightSource base = base::files_source(files, whole);
     if (setup.replace) base = setup.replace(base, whole);
     if (setup.start.empty()) {
-      load(
-          base::with_adapter(base, base::random_source(identified_.architecture, whole, 1), whole));
-    } else {
-      const auto start =
-          weights::PeftAdapter::open(mesh.world, setup.start, modules::registry().adapters);
-      load({[&](int row, std::int64_t first, std::span<float> target) {
-              if (whole.row(row).trainable) return start.read(whole.row(row), first, target);
-              base.values(row, first, target);
-            },
-            base.plane});
+      base::load_weights(
+          base::with_adapter(base, base::random_source(architecture, whole, 1), whole), shards);
+      base::set_magnitudes(shards);
+      base::set_starts(1, shards);
+      return;
     }
+    const auto start =
+        weights::PeftAdapter::open(mesh.world, setup.start, modules::registry().adapters);
+    base::load_weights({[&](int row, std::int64_t first, std::span<float> target) {
+                          if (whole.row(row).trainable)
+                            return start.read(whole.row(row), first, target);
+                          base.values(row, first, target);
+                        },
+                        base.plane},
+                       shards);
   }
 
   train::Engine engine() {
-    return {.architecture = identified_.architecture,
+    return {.architecture = architecture,
             .model = *model,
-            .ops = *ops_,
+            .ops = ops,
             .shards = shards,
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
@@ -93,59 +84,75 @@ class AdaptedModel {
   }
 
  private:
-  model::ParameterTable make_table() const {
-    model::ParameterTable rows = identified_.family->describe(identified_.architecture);
-    model::mark_packed(setup_.quantization, "test", rows);
-    for (const model::Adapter& adapter : modules::registry().adapters)
-      if (adapter.name == setup_.adapter.name) model::put_on(adapter, setup_.adapter, "test", rows);
-    if (setup_.adjust) setup_.adjust(rows);
-    return plan::regroup(rows, plan::bucket_named(setup_.bucket));
-  }
-  void load(const base::WeightSource& source) {
-    base::load_weights(source, shards);
-    if (!setup_.start.empty()) return;
-    base::set_magnitudes(shards);
-    base::set_starts(1, shards);
+  AdaptedModel(const AdaptedSetup& setup, const world::World& mesh, const shard::Options& options,
+               const model::Identified& identified)
+      : SplitModel(identified.architecture, *identified.family, table_of(setup, identified),
+                   shard::make_groups(mesh, true), options,
+                   model::path_for(options.numbers.compute), setup.recompute),
+        setup_(setup) {}
+  static model::ParameterTable table_of(const AdaptedSetup& setup,
+                                        const model::Identified& identified) {
+    model::ParameterTable rows = identified.family->describe(identified.architecture);
+    model::mark_packed(setup.quantization, "test", rows);
+    rows = adapted(std::move(rows), setup.adapter, modules::registry().adapters);
+    if (setup.adjust) setup.adjust(rows);
+    return plan::regroup(rows, plan::bucket_named(setup.bucket));
   }
 
   AdaptedSetup setup_;
-  model::Identified identified_;
-  shard::Groups groups_;
+};
 
+/// This rank's numbers against rows of files.
+class RowComparison {
  public:
-  model::ParameterTable whole;
-  model::ParameterTable table;  ///< of this rank's part
-  plan::ShardMap map;
-  model::ModelPtr model;
-  shard::ModelShards shards;
+  explicit RowComparison(const weights::ModelFiles& files) : files_(files) {}
+
+  /// Element `i` of the logical row; with `any_sign`, of a number whose sign is not given.
+  void compare(const std::string& name, std::int64_t i, float value, bool any_sign = false) {
+    auto [found, is_new] = rows_.try_emplace(name);
+    if (is_new) found->second.wanted = read_golden<float>(files_, name);
+    double& worst = found->second.worst;
+    const float wanted = found->second.wanted[static_cast<std::size_t>(i)];
+    const double apart = any_sign ? std::abs(std::abs(value) - std::abs(wanted))
+                                  : std::abs(static_cast<double>(value) - wanted);
+    // A NaN must fail a comparison, not vanish in a maximum.
+    if (!std::isnan(worst) && !(apart <= worst)) worst = apart;
+    ++num_compared_;
+  }
+  void expect_below(double tolerance) const {
+    for (const auto& [name, row] : rows_)
+      EXPECT_LT(row.worst, noted(row.worst, tolerance)) << name;
+  }
+  /// Of the largest entry of the row.
+  void expect_within(double part) const {
+    for (const auto& [name, row] : rows_)
+      EXPECT_LE(row.worst, noted(row.worst, part * largest_magnitude(row.wanted))) << name;
+  }
+  std::int64_t num_compared() const { return num_compared_; }
 
  private:
-  std::unique_ptr<model::Ops> ops_;
+  struct Row {
+    std::vector<float> wanted;
+    double worst = 0;
+  };
+  const weights::ModelFiles& files_;
+  std::map<std::string, Row> rows_;
+  std::int64_t num_compared_ = 0;
 };
 
 /// That this rank's trained weights are those of the files, by name. Returns how many all ranks
 /// compared, of those that several hold one. Collective on fsdp and tp.
 inline std::int64_t compare_trained(const AdaptedModel& model, const world::World& mesh,
                                     const weights::ModelFiles& expected, double tolerance) {
-  std::int64_t compared = 0;
-  for (const int unit : model.shards.trained_units()) {
-    const at::Tensor master = model.shards.master(unit);
-    for (const auto& slice : model.map.slices(unit, mesh.fsdp.rank())) {
-      const model::Parameter& row = model.table.row(slice.row);
-      const std::vector<float> wanted = read_golden<float>(expected, row.name);
-      const float* got = master.const_data_ptr<float>() + slice.shard_offset;
-      model::for_each_run(
-          row, slice.tensor_offset, slice.count, [&](std::int64_t first, std::int64_t count) {
-            const auto n = static_cast<std::size_t>(count);
-            const auto part = std::span(wanted).subspan(static_cast<std::size_t>(first), n);
-            const double difference = largest_difference({got, n}, part);
-            EXPECT_LT(difference, noted(difference, tolerance)) << row.name;
-            got += count;
-            if (!row.held || row.held->holder == 0) compared += count;
-          });
-    }
-  }
-  return mesh.tp.all_reduce(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), comm::Reduce::sum);
+  RowComparison comparison(expected);
+  std::int64_t counted = 0;
+  model.for_each([&](int i_row, std::int64_t i, float value) {
+    const model::Parameter& row = model.table.row(i_row);
+    comparison.compare(row.name, i, value);
+    if (!row.held || row.held->holder == 0) ++counted;
+  });
+  comparison.expect_below(tolerance);
+  return mesh.tp.all_reduce(mesh.fsdp.all_reduce(counted, comm::Reduce::sum), comm::Reduce::sum);
 }
 
 }  // namespace finetune::tests

@@ -7,6 +7,7 @@
 #include "base/merge.hpp"
 #include "core/json.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "modules/golden_steps.hpp"
 #include "train/input/described_model.hpp"
 
 namespace finetune::golden_test {
@@ -28,17 +29,6 @@ std::string family_of(const std::filesystem::path& folder) {
   return core::read_json(folder / "adapter_config.json", 1 << 20)["base_model_name_or_path"];
 }
 
-data::MicroBatch golden_batch(const weights::ModelFiles& files) {
-  data::MicroBatch batch{.batch = 2, .length = 31, .ids = {}, .labels = {}};
-  for (std::int64_t row = 0; row < batch.batch; ++row) {
-    const auto ids = tests::read_golden<std::int64_t>(files, "input_ids", row * 32, 31);
-    const auto labels = tests::read_golden<std::int64_t>(files, "labels", row * 32 + 1, 31);
-    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
-    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
-  }
-  return batch;
-}
-
 class Adapters : public testing::TestWithParam<std::tuple<const char*, Blocks, Recompute>> {};
 
 TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
@@ -54,37 +44,24 @@ TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
                              .recompute = recompute,
                              .blocks = blocks},
                             mesh, {.numbers = {.compute = core::DType::f32}});
-  const auto batch =
-      golden_batch(weights::ModelFiles::open(tests::golden("cases/" + family + ".safetensors")));
-  const auto num_targets = std::count_if(batch.labels.begin(), batch.labels.end(),
-                                         [](std::int64_t label) { return label >= 0; });
-  const double per_token = 1.0 / static_cast<double>(num_targets);
+  const auto batch = tests::micro_batch(
+      weights::ModelFiles::open(tests::golden("cases/" + family + ".safetensors")), 0, 0, 2);
+  const double per_token = 1.0 / static_cast<double>(tests::num_targets(batch));
   // One rank has the batch, the others take part with nothing.
   const auto mine = world.is_root() ? std::optional(batch) : std::nullopt;
   const auto sum = train::forward_backward(model.engine(), mine, per_token);
   if (world.is_root()) {
     EXPECT_NEAR(sum.loss * per_token, tests::read_golden<float>(expected, "loss")[0], 1e-5);
   }
-  model.shards.finish_gradients();
-  std::int64_t compared = 0;
-  for (const int unit : model.shards.trained_units()) {
-    const at::Tensor gradient = model.shards.gradient(unit);
-    for (const auto& slice : model.shards.map().slices(unit, mesh.fsdp.rank())) {
-      std::string row = model.table.row(slice.row).name;
-      if (model.table.row(slice.row).adapts < 0) row = model::peft_prefix + row;
-      if (row.ends_with("vector")) row += ".weight";
-      const auto whole = tests::read_golden<float>(expected, "grad." + row);
-      const auto part = std::span(whole).subspan(static_cast<std::size_t>(slice.tensor_offset),
-                                                 static_cast<std::size_t>(slice.count));
-      const std::span<const float> got(gradient.const_data_ptr<float>() + slice.shard_offset,
-                                       part.size());
-      const double difference = tests::largest_difference(got, part);
-      EXPECT_LE(difference, tests::noted(difference, 2e-5 * tests::largest_magnitude(whole)))
-          << row;
-      compared += slice.count;
-    }
-  }
-  EXPECT_EQ(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), model.table.num_trainable());
+  tests::RowComparison comparison(expected);
+  model.for_each_gradient([&](int i_row, std::int64_t i, float value) {
+    std::string row = model.table.row(i_row).name;
+    if (model.table.row(i_row).adapts < 0) row = model::peft_prefix + row;
+    comparison.compare("grad." + row + (row.ends_with("vector") ? ".weight" : ""), i, value);
+  });
+  comparison.expect_within(2e-5);
+  EXPECT_EQ(mesh.fsdp.all_reduce(comparison.num_compared(), comm::Reduce::sum),
+            model.table.num_trainable());
 }
 
 TEST(Adapters, MergeIntoTheWeightsThatPeftMerges) {

@@ -4,12 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.hpp"
-#include "modules/adapters/adapted_model.hpp"
+#include "modules/adapters/golden_trajectory.hpp"
 #include "modules/adapters/gptq_model.hpp"
-#include "modules/golden_steps.hpp"
-#include "optimizers/adamw/adamw.hpp"
-#include "train/step/step.hpp"
 #include "unit/base/packed_models.hpp"
 #include "unit/weights/support.hpp"
 
@@ -17,11 +13,9 @@ namespace finetune::gptq_test {
 namespace {
 
 using plan::Sharding;
+using tests::expect_close;
 using tests::GptqChoice;
-
-struct Losses {
-  std::vector<double> losses, norms;
-};
+using tests::Losses;
 
 struct Way {
   Sharding sharding = Sharding::full_shard;
@@ -43,26 +37,7 @@ Losses train(const std::filesystem::path& folder, const world::World& mesh, cons
       {.numbers = {.compute = core::DType::f32, .determinism = way.determinism},
        .sharding = way.sharding,
        .context = way.context});
-  optim::OptimizerSettings settings;
-  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
-  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
-  Losses all;
-  for (std::int64_t step = 0; step < 4; ++step) {
-    const auto result =
-        train::run_step(model.engine(), mesh.loss, tests::step_data(files, step, 1, mesh.batch),
-                        optimizer, {.step = step, .lr = 1e-3, .max_grad_norm = 1});
-    all.losses.push_back(result.loss);
-    all.norms.push_back(result.grad_norm);
-  }
-  return all;
-}
-
-void expect_close(const Losses& got, const Losses& expected) {
-  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    // The products read the packed matrix transposed, so their sums may come in another order.
-    EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << i;
-    EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-5 * expected.norms[i]) << i;
-  }
+  return tests::train_on_golden(model, mesh, tests::four_steps(1e-3));
 }
 
 class Gptq : public testing::TestWithParam<GptqChoice> {};

@@ -6,10 +6,7 @@
 #include "core/file.hpp"
 #include "core/json.hpp"
 #include "model/part.hpp"
-#include "modules/adapters/adapted_model.hpp"
-#include "modules/golden_steps.hpp"
-#include "optimizers/adamw/adamw.hpp"
-#include "train/step/step.hpp"
+#include "modules/adapters/golden_trajectory.hpp"
 #include "unit/weights/support.hpp"
 #include "weights/safetensors_writer.hpp"
 
@@ -46,26 +43,11 @@ void write_model(const std::filesystem::path& folder) {
   writer.finish();
 }
 
-struct Steps {
-  std::vector<double> losses, norms;
-};
-
-Steps train(const tests::AdaptedSetup& setup, const world::World& mesh,
-            plan::ContextMethod context) {
+tests::Losses train(const tests::AdaptedSetup& setup, const world::World& mesh,
+                    plan::ContextMethod context) {
   tests::AdaptedModel model(setup, mesh,
                             {.numbers = {.compute = core::DType::f32}, .context = context});
-  const optim::OptimizerSettings settings;
-  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
-  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
-  Steps steps;
-  for (std::int64_t step = 0; step < 4; ++step) {
-    const auto result =
-        train::run_step(model.engine(), mesh.loss, tests::step_data(files, step, 1, mesh.batch),
-                        optimizer, {.step = step, .lr = 1e-2, .max_grad_norm = 1});
-    steps.losses.push_back(result.loss);
-    steps.norms.push_back(result.grad_norm);
-  }
-  return steps;
+  return tests::train_on_golden(model, mesh, tests::four_steps(1e-2));
 }
 
 int num_nested(const model::ParameterTable& table) {
@@ -88,15 +70,13 @@ class Nf4 : public testing::TestWithParam<bool> {
 
 TEST_P(Nf4, TrainsOnRanksThatShareItAsOnOne) {
   const auto& world = tests::world();
-  const Steps expected = train(setup_, tests::mesh_of({}, 1), plan::ContextMethod::automatic);
+  const tests::Losses expected =
+      train(setup_, tests::mesh_of({}, 1), plan::ContextMethod::automatic);
   for (const tests::Parts& parts : tests::trained_parts()) {
     if (!tests::can_have(world.size(), 0, parts)) continue;
     SCOPED_TRACE("tp " + std::to_string(parts.tp) + ", cp " + std::to_string(parts.cp));
-    const Steps got = train(setup_, tests::mesh_of(world, 0, parts), plan::ContextMethod::ring);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << i;
-      EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-5 * expected.norms[i]) << i;
-    }
+    tests::expect_close(train(setup_, tests::mesh_of(world, 0, parts), plan::ContextMethod::ring),
+                        expected);
   }
 }
 

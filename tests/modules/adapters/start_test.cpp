@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "adapters/lora/starts.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "modules/golden_steps.hpp"
 #include "support/threads.hpp"
 
 namespace finetune::start_test {
@@ -28,32 +28,6 @@ model::AdapterSettings settings_of(const std::string& init) {
   return settings;
 }
 
-/// This rank's elements of trained rows, with the golden ones: the rows that are there, whole ones.
-using Compare = std::function<void(const model::Parameter&, std::span<const float> got,
-                                   std::span<const float> wanted, float largest)>;
-
-void compare(tests::AdaptedModel& model, const world::World& mesh,
-             const weights::ModelFiles& expected, const std::string& prefix, bool gradients,
-             const Compare& f) {
-  for (const int unit : model.shards.trained_units()) {
-    const at::Tensor values = gradients ? model.shards.gradient(unit) : model.shards.master(unit);
-    for (const auto& slice : model.map.slices(unit, mesh.fsdp.rank())) {
-      const model::Parameter& row = model.table.row(slice.row);
-      if (!expected.contains(prefix + row.name)) continue;
-      const auto whole = tests::read_golden<float>(expected, prefix + row.name);
-      const auto n = static_cast<std::size_t>(slice.count);
-      f(row, {values.const_data_ptr<float>() + slice.shard_offset, n},
-        std::span(whole).subspan(static_cast<std::size_t>(slice.tensor_offset), n),
-        tests::largest_magnitude(whole));
-    }
-  }
-}
-
-/// Of a pair of singular vectors both may have the other sign.
-float difference(float got, float wanted, bool has_signs) {
-  return has_signs ? std::abs(got - wanted) : std::abs(std::abs(got) - std::abs(wanted));
-}
-
 class Starts : public testing::TestWithParam<const char*> {};
 
 TEST_P(Starts, AreThoseOfPeftWithItsGradients) {
@@ -65,38 +39,29 @@ TEST_P(Starts, AreThoseOfPeftWithItsGradients) {
   const world::World mesh = tests::mesh_of(world, world.size());
   tests::AdaptedModel model({.adapter = settings_of(init), .start = {}}, mesh,
                             {.numbers = {.compute = core::DType::f32}});
-  std::int64_t compared = 0;
-  const auto expect_near = [&](double tolerance) {
-    return [&, tolerance](const model::Parameter& row, std::span<const float> got,
-                          std::span<const float> wanted, float largest) {
-      float worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i)
-        worst = std::max(worst, difference(got[i], wanted[i], is_olora));
-      EXPECT_LE(worst, tests::noted(worst, tolerance * largest)) << row.name;
-      compared += std::ssize(got);
+  tests::RowComparison values(expected), gradients(expected);
+  // Of a pair of singular vectors both may have the other sign.
+  const auto compare = [&](tests::RowComparison& with, const std::string& prefix) {
+    return [&, prefix](int row, std::int64_t i, float value) {
+      const std::string name = prefix + model.table.row(row).name;
+      if (expected.contains(name)) with.compare(name, i, value, !is_olora);
     };
   };
-  compare(model, mesh, expected, "", false, expect_near(2e-4));
+  model.for_each(compare(values, ""));
+  values.expect_within(2e-4);
   const auto files = weights::ModelFiles::open(tests::golden("cases/llama.safetensors"));
-  data::MicroBatch batch{.batch = 2, .length = 31, .ids = {}, .labels = {}};
-  for (std::int64_t i = 0; i < batch.batch; ++i) {
-    const auto ids = tests::read_golden<std::int64_t>(files, "input_ids", i * 32, 31);
-    const auto labels = tests::read_golden<std::int64_t>(files, "labels", i * 32 + 1, 31);
-    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
-    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
-  }
-  const auto num = std::count_if(batch.labels.begin(), batch.labels.end(),
-                                 [](std::int64_t label) { return label >= 0; });
-  const double per_token = 1.0 / static_cast<double>(num);
+  const data::MicroBatch batch = tests::micro_batch(files, 0, 0, 2);
+  const double per_token = 1.0 / static_cast<double>(tests::num_targets(batch));
   const auto sum = train::forward_backward(
       model.engine(), world.is_root() ? std::optional(batch) : std::nullopt, per_token);
   // It begins as it was.
   if (world.is_root()) {
     EXPECT_NEAR(sum.loss * per_token, tests::read_golden<float>(files, "loss")[0], 1e-5);
   }
-  model.shards.finish_gradients();
-  compare(model, mesh, expected, "grad.", true, expect_near(5e-4));
-  const std::int64_t all = mesh.fsdp.all_reduce(compared, comm::Reduce::sum);
+  model.for_each_gradient(compare(gradients, "grad."));
+  gradients.expect_within(5e-4);
+  const std::int64_t all =
+      mesh.fsdp.all_reduce(values.num_compared() + gradients.num_compared(), comm::Reduce::sum);
   EXPECT_EQ(all, model.table.num_trainable()) << "half of it stays, of the others the gradients";
 }
 

@@ -10,14 +10,9 @@
 #include <memory>
 #include <set>
 
-#include "core/json.hpp"
 #include "kernels/nf4.hpp"
-#include "modules/adapters/adapted_model.hpp"
+#include "modules/adapters/golden_trajectory.hpp"
 #include "modules/adapters/through_nf4.hpp"
-#include "modules/golden_steps.hpp"
-#include "optim/schedule.hpp"
-#include "optimizers/adamw/adamw.hpp"
-#include "train/step/step.hpp"
 
 namespace finetune::trajectory_test {
 namespace {
@@ -166,8 +161,6 @@ class AdapterTrajectory : public testing::TestWithParam<Sharing> {};
 TEST_P(AdapterTrajectory, IsThatOfPeft) {
   const Sharing& sharing = GetParam();
   const std::string name = sharing.reference;
-  const core::Json golden = core::read_json(tests::golden("train/" + name + ".json"), 1 << 20);
-  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   const auto& world = tests::world();
   if (!tests::can_have(world.size(), sharing.dp_shard, sharing.parts))
     GTEST_SKIP() << "needs another number of ranks";
@@ -177,7 +170,8 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
       .bucket = sharing.bucket};
   if (name == loraplus)
     setup.adapter.of<adapters::lora::Settings>().loraplus_lr_ratio =
-        golden["loraplus_lr_ratio"].get<double>();
+        core::read_json(tests::golden("train/loraplus.json"), 1 << 20)["loraplus_lr_ratio"]
+            .get<double>();
   if (name == "qlora") setup = like_the_reference(setup);
   if (name == qlora && sharing.parts.tp > 1) setup = with_uncut_blocks(setup);
   tests::AdaptedModel model(
@@ -185,31 +179,9 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
       {.numbers = {.compute = core::DType::f32, .determinism = sharing.determinism},
        .sharding = sharing.sharding,
        .context = sharing.context});
-  optim::OptimizerSettings settings;
-  settings.lr = 1e-3;
-  settings.min_lr_ratio = 0.1;
-  settings.warmup_steps = 4;
-  settings.weight_decay = 0.1;
-  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
-  const optim::Schedule schedule(settings, 20);
-
-  for (std::int64_t step = 0; step < 20; ++step) {
-    const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
-    const auto result = train::run_step(
-        model.engine(), mesh.loss, tests::step_data(files, step, 1, mesh.batch), optimizer,
-        {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
-    const double loss = expected["loss"].get<double>();
-    EXPECT_NEAR(result.loss, loss, tests::noted(std::abs(result.loss - loss), 1e-5))
-        << "step " << step;
-    const double norm = expected["grad_norm"].get<double>();
-    EXPECT_NEAR(result.grad_norm, norm,
-                tests::noted(std::abs(result.grad_norm - norm), 1e-5 * norm))
-        << "step " << step;
-  }
-
-  const auto final_adapter = weights::ModelFiles::open(
-      tests::golden("train/" + name + "_final/adapter_model.safetensors"));
-  EXPECT_EQ(tests::compare_trained(model, mesh, final_adapter, 2e-5), model.whole.num_trainable());
+  EXPECT_EQ(
+      tests::expect_golden_trajectory(model, mesh, name, name + "_final/adapter_model.safetensors"),
+      model.whole.num_trainable());
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharings, AdapterTrajectory, testing::ValuesIn(sharings),

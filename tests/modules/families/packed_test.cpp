@@ -11,8 +11,8 @@
 #include "support/golden.hpp"
 #include "support/margins.hpp"
 #include "support/ranks.hpp"
+#include "support/weights.hpp"
 #include "train/infer/loaded_model.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::packed_test {
 namespace {

@@ -4,12 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.hpp"
-#include "modules/adapters/adapted_model.hpp"
-#include "modules/golden_steps.hpp"
-#include "optim/schedule.hpp"
-#include "optimizers/adamw/adamw.hpp"
-#include "train/step/step.hpp"
+#include "modules/adapters/golden_trajectory.hpp"
 
 namespace finetune::trajectory_test {
 namespace {
@@ -58,8 +53,6 @@ const Sharing sharings[] = {
 class Trajectory : public testing::TestWithParam<Sharing> {};
 
 TEST_P(Trajectory, IsThatOfTorch) {
-  const core::Json golden = core::read_json(tests::golden("train/full.json"), 1 << 20);
-  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   const auto& world = tests::world();
   const Sharing& sharing = GetParam();
   if (!tests::can_have(world.size(), sharing.dp_shard, sharing.parts))
@@ -70,33 +63,16 @@ TEST_P(Trajectory, IsThatOfTorch) {
       {.numbers = {.compute = core::DType::f32, .determinism = sharing.determinism},
        .sharding = sharing.sharding,
        .context = sharing.context});
-  optim::OptimizerSettings settings;
-  settings.lr = 1e-3;
-  settings.min_lr_ratio = 0.1;
-  settings.warmup_steps = 4;
-  settings.weight_decay = 0.1;
-  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
-  const optim::Schedule schedule(settings, 20);
+  EXPECT_EQ(tests::expect_golden_trajectory(model, mesh, "full", "full_final.safetensors",
+                                            sharing.rows_a_pass),
+            model.whole.num_parameters());
+}
 
-  for (std::int64_t step = 0; step < 20; ++step) {
-    const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
-    EXPECT_NEAR(schedule.lr(step), expected["lr"].get<double>(), 1e-12);
-    const auto result = train::run_step(
-        model.engine(), mesh.loss, tests::step_data(files, step, sharing.rows_a_pass, mesh.batch),
-        optimizer,
-        {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
-    const double loss = expected["loss"].get<double>();
-    EXPECT_NEAR(result.loss, loss, tests::noted(std::abs(result.loss - loss), 1e-5))
-        << "step " << step;
-    const double norm = expected["grad_norm"].get<double>();
-    EXPECT_NEAR(result.grad_norm, norm,
-                tests::noted(std::abs(result.grad_norm - norm), 1e-5 * norm))
-        << "step " << step;
-  }
-
-  const auto final_weights =
-      weights::ModelFiles::open(tests::golden("train/full_final.safetensors"));
-  EXPECT_EQ(tests::compare_trained(model, mesh, final_weights, 2e-5), model.whole.num_parameters());
+TEST(Schedule, IsThatOfTorch) {
+  const core::Json golden = core::read_json(tests::golden("train/full.json"), 1 << 20);
+  for (std::int64_t step = 0; step < 20; ++step)
+    EXPECT_NEAR(tests::golden_run().lr(step),
+                golden["log"][static_cast<std::size_t>(step)]["lr"].get<double>(), 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharings, Trajectory, testing::ValuesIn(sharings),

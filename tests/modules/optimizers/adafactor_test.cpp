@@ -3,25 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "core/error.hpp"
 #include "modules/optimizers/golden_tensor.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optim/optimizer.hpp"
 #include "optimizers/adafactor/factored.hpp"
 #include "optimizers/adafactor/kind.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::adafactor_test {
 namespace {
 
 using optim::OptimizerSettings;
+using tests::Elements;
 using tests::GoldenTensor;
 using tests::OddShards;
-using Elements = std::map<std::pair<int, std::int64_t>, float>;
 
 /// Matrices of both kinds, experts, vectors, and an embedding of which three rows are trained.
 model::ParameterTable table() {
@@ -43,11 +42,7 @@ model::ParameterTable table_of(std::vector<model::Parameter> rows) {
   return {.rows = std::move(rows), .units = {"block"}};
 }
 
-OptimizerSettings settings() {
-  OptimizerSettings settings;
-  settings.weight_decay = 0.1;
-  return settings;
-}
+const OptimizerSettings settings = tests::decaying_by(0.1);
 
 /// Of very different sizes, whose sums in floating point would depend on their order.
 float gradient_of(int row, std::int64_t i, std::int64_t step) {
@@ -57,15 +52,12 @@ float gradient_of(int row, std::int64_t i, std::int64_t step) {
 
 Elements train(OddShards& odd, const optim::OptimizerSetup& setup = {}, double scale = 0.5,
                float factor = 1) {
-  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, setup);
-  for (std::int64_t step = 0; step < 4; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = factor * gradient_of(row, i, step); });
-    optimizer->step(odd.shards, step, 0.01, scale);
-  }
-  Elements all;
-  odd.for_each([&](int row, std::int64_t i, float value) { all[{row, i}] = value; });
-  return all;
+  const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, setup);
+  tests::take_steps(odd, *optimizer, 4, 0.01, scale,
+                    [&](int row, std::int64_t i, std::int64_t step) {
+                      return factor * gradient_of(row, i, step);
+                    });
+  return odd.elements();
 }
 
 TEST(Adafactor, GivesTheSameBitsOnAnyNumberOfRanks) {
@@ -73,20 +65,18 @@ TEST(Adafactor, GivesTheSameBitsOnAnyNumberOfRanks) {
     OddShards alone(comm::Communicator(), at::kFloat, table());
     const Elements expected = train(alone, {.path = path});
     OddShards odd(tests::world(), at::kFloat, table());
-    for (const auto& [element, value] : train(odd, {.path = path}))
-      EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+    tests::expect_elements_of(expected, train(odd, {.path = path}));
   }
 }
 
 TEST(Adafactor, KeepsTheSameFactorsOnAllRanks) {
   OddShards alone(comm::Communicator(), at::kFloat, table());
   OddShards odd(tests::world(), at::kFloat, table());
-  const auto expected = adafactor::kind().make(settings(), alone.table, alone.shards, {});
-  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  const auto expected = adafactor::kind().make(settings, alone.table, alone.shards, {});
+  const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, {});
   for (const auto& [shards, its] : {std::pair(&alone, &expected), {&odd, &optimizer}}) {
-    shards->for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 3); });
-    (*its)->step(shards->shards, 0, 0.01, 1);
+    tests::take_step(*shards, **its, 0, 0.01, 1,
+                     [](int row, std::int64_t i) { return gradient_of(row, i, 3); });
   }
   const std::int64_t counts[3][3] = {{7, 5, 0}, {9 + 5 + 12 + 6, 5 + 11 + 15 + 24, 5}, {7, 5, 0}};
   for (const int unit : odd.shards.trained_units()) {
@@ -114,10 +104,9 @@ TEST(Adafactor, KeepsNoMeansOfWhatIsNotTrainedAtAll) {
       tests::world(), at::kFloat,
       table_of({{.name = "start", .shape = {4, 5}, .unit = 0, .trained_rows = model::RowSpan{}},
                 {.name = "trained", .shape = {3, 5}, .unit = 0}}));
-  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
-  odd.for_each_gradient(
-      [](int row, std::int64_t i, float& value) { value = row == 0 ? 0 : gradient_of(row, i, 1); });
-  optimizer->step(odd.shards, 0, 0.01, 1);
+  const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, {});
+  tests::take_step(odd, *optimizer, 0, 0.01, 1,
+                   [](int row, std::int64_t i) { return row == 0 ? 0 : gradient_of(row, i, 1); });
   for (const auto& [i_state, not_trained] : {std::pair(0, 4), {1, 5}}) {
     const at::Tensor factors = optimizer->state(0, static_cast<std::size_t>(i_state));
     const at::Tensor is_zero = factors.eq(0);
@@ -131,42 +120,16 @@ TEST(Adafactor, KeepsNoMeansOfWhatIsNotTrainedAtAll) {
 }
 
 TEST(Adafactor, RoundsAtRandomToTheSameBits) {
-  const auto rounded = [](const comm::Communicator& ranks) {
-    shard::Options options = OddShards::options(at::kBFloat16);
-    options.numbers.master = core::DType::bf16;
-    const model::ParameterTable rows = table();
-    const plan::ShardMap map(rows, ranks.size(), {.compute = core::DType::bf16});
-    shard::ModelShards shards(rows, map, shard::one_copy(ranks), options);
-    const auto for_each = [&](const auto& of_unit, const auto& f) {
-      for (const int unit : shards.trained_units())
-        for (const plan::ShardSlice& slice : map.slices(unit, ranks.rank()))
-          for (std::int64_t i = 0; i < slice.count; ++i)
-            f(slice.row, slice.tensor_offset + i, of_unit(unit)[slice.shard_offset + i]);
-    };
-    const auto masters = [&](int unit) { return shards.master(unit); };
-    for_each(masters, [](int row, std::int64_t i, at::Tensor value) {
-      value.fill_(tests::element_of(row, i));
-    });
-    shards.publish_all();
-    for (int unit = 0; unit < shards.num_units(); ++unit) {
-      shards.open_gradient(unit);
-      shards.reduce_gradient(unit);
-    }
-    shards.finish_gradients();
-    for_each(
-        [&](int unit) { return shards.gradient(unit); },
-        [](int row, std::int64_t i, at::Tensor value) { value.fill_(gradient_of(row, i, 1)); });
-    const auto optimizer = adafactor::kind().make(settings(), rows, shards, {.seed = 3});
-    optimizer->step(shards, 0, 0.01, 1);
-    Elements all;
-    for_each(masters, [&](int row, std::int64_t i, const at::Tensor& value) {
-      all[{row, i}] = value.item<float>();
-    });
-    return all;
+  shard::Options options = tests::computing_in(core::DType::bf16);
+  options.numbers.master = core::DType::bf16;
+  const auto rounded = [&](const comm::Communicator& ranks) {
+    OddShards odd(ranks, options, table());
+    const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, {.seed = 3});
+    tests::take_step(odd, *optimizer, 0, 0.01, 1,
+                     [](int row, std::int64_t i) { return gradient_of(row, i, 1); });
+    return odd.elements();
   };
-  const Elements expected = rounded(comm::Communicator());
-  for (const auto& [element, value] : rounded(tests::world()))
-    EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+  tests::expect_elements_of(rounded(comm::Communicator()), rounded(tests::world()));
 }
 
 TEST(Adafactor, TakesExpertsAndTrainedRowsAsMatricesOfTheirOwn) {
@@ -188,12 +151,11 @@ TEST(Adafactor, TakesExpertsAndTrainedRowsAsMatricesOfTheirOwn) {
     each->for_each([&](int row, std::int64_t i, float& value) {
       value = tests::element_of(0, place(row, i));
     });
-    const auto optimizer = adafactor::kind().make(settings(), each->table, each->shards, {});
-    each->for_each_gradient([&](int row, std::int64_t i, float& value) {
+    const auto optimizer = adafactor::kind().make(settings, each->table, each->shards, {});
+    tests::take_step(*each, *optimizer, 0, 0.01, 1, [&](int row, std::int64_t i) {
       const bool is_trained = each != &some || i >= 15;
-      value = is_trained ? gradient_of(0, place(row, i), 1) : 0;
+      return is_trained ? gradient_of(0, place(row, i), 1) : 0;
     });
-    optimizer->step(each->shards, 0, 0.01, 1);
     each->for_each([&](int row, std::int64_t i, float value) {
       values[i_values][{0, place(row, i)}] = value;
     });
@@ -212,7 +174,7 @@ TEST(Adafactor, UpdatesTheChannelsOfAConvolutionTogether) {
   static std::int64_t num_operations = 0;
   OddShards odd(comm::Communicator(), at::kFloat,
                 table_of({{.name = "convolution", .shape = {500, 1, 4}, .unit = 0}}));
-  const auto optimizer = adafactor::kind().make(settings(), odd.table, odd.shards, {});
+  const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, {});
   odd.for_each_gradient(
       [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 0); });
   const auto count = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
@@ -235,9 +197,8 @@ TEST(Adafactor, LimitsTheSizeOfAnUpdate) {
     OptimizerSettings by;
     by.numbers["clip_threshold"] = 0.5;
     const auto optimizer = adafactor::kind().make(by, odd.table, odd.shards, {});
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = size * gradient_of(row, i, 0); });
-    optimizer->step(odd.shards, 0, 0.01, 1);
+    tests::take_step(odd, *optimizer, 0, 0.01, 1,
+                     [&](int row, std::int64_t i) { return size * gradient_of(row, i, 0); });
     double squares = 0;
     odd.for_each([&](int row, std::int64_t i, float value) {
       squares += std::pow(value - tests::element_of(row, i), 2);
@@ -256,8 +217,7 @@ TEST(Adafactor, RefusesMatricesWhoseSumsWouldNotBeExact) {
 
 TEST(Adafactor, HasTheNumbersOfTransformers) {
   const GoldenTensor golden("adafactor.json");
-  OptimizerSettings by;
-  by.weight_decay = golden.number("weight_decay");
+  OptimizerSettings by = tests::decaying_by(golden.number("weight_decay"));
   by.numbers["clip_threshold"] = golden.number("clip_threshold");
   const auto height = static_cast<std::int64_t>(golden.number("height"));
   const auto width = static_cast<std::int64_t>(golden.number("width"));

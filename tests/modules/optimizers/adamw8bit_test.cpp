@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
-#include <string>
-#include <utility>
 
 #include "core/error.hpp"
 #include "kernels/adamw8bit.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optimizers/adamw/adamw.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::adamw8bit_test {
 namespace {
@@ -40,9 +37,8 @@ OddShards make(const comm::Communicator& ranks, at::ScalarType dtype = at::kFloa
 }
 
 OptimizerSettings settings() {
-  OptimizerSettings settings;
+  OptimizerSettings settings = tests::decaying_by(0.1);
   settings.numbers["beta2"] = 0.95;
-  settings.weight_decay = 0.1;
   return settings;
 }
 
@@ -70,37 +66,12 @@ std::vector<double> train(OddShards& odd, Optimizer& optimizer, std::int64_t num
   std::vector<double> losses;
   for (std::int64_t step = 0; step < num_steps; ++step) {
     losses.push_back(loss_of(odd));
-    std::map<std::pair<int, std::int64_t>, float> gradient;
-    odd.for_each([&](int row, std::int64_t i, float& weight) {
-      gradient[{row, i}] = curvature_of(i) * (weight - target_of(row, i));
+    const tests::Elements weights = odd.elements();
+    tests::take_step(odd, optimizer, step, 0.02, 0.5, [&](int row, std::int64_t i) {
+      return curvature_of(i) * (weights.at({row, i}) - target_of(row, i));
     });
-    odd.for_each_gradient([&](int row, std::int64_t i, float& value) {
-      value = gradient.at({row, i});
-    });
-    optimizer.step(odd.shards, step, 0.02, 0.5);
   }
   return losses;
-}
-
-/// The bytes of master weights and of what `optimizer` keeps, of all elements and blocks of a unit
-/// in their order. Collective.
-std::map<std::string, std::string> state_of(OddShards& odd, const Optimizer& optimizer) {
-  std::map<std::string, std::string> state;
-  for (const int unit : odd.shards.trained_units()) {
-    const plan::UnitLayout& layout = odd.map.unit(unit);
-    std::vector<StateTensor> all = optimizer.kept(unit);
-    all.push_back({"master", odd.shards.master(unit)});
-    for (const StateTensor& kept : all) {
-      const std::string_view bytes(static_cast<const char*>(kept.values.const_data_ptr()),
-                                   kept.values.nbytes());
-      std::string& whole = state[layout.name + " " + kept.kind];
-      for (const std::string& part : odd.shards.fsdp().all_gather_text(std::string(bytes)))
-        whole += part;
-      const std::int64_t count = (layout.count + kept.block - 1) / kept.block;
-      whole.resize(static_cast<std::size_t>(count * kept.values.element_size()));
-    }
-  }
-  return state;
 }
 
 TEST(AdamW8bit, GivesTheSameBitsOnAnyNumberOfRanks) {
@@ -110,9 +81,9 @@ TEST(AdamW8bit, GivesTheSameBitsOnAnyNumberOfRanks) {
   OddShards odd = make(tests::world());
   AdamW8bit optimizer(settings(), odd.table, odd.shards);
   train(odd, optimizer, 5);
-  const auto state = state_of(odd, optimizer);
+  const auto state = tests::state_of(odd, optimizer);
   EXPECT_EQ(state.size(), 10u);
-  EXPECT_TRUE(state == state_of(alone, one));
+  EXPECT_TRUE(state == tests::state_of(alone, one));
 }
 
 TEST(AdamW8bit, FollowsTheLossesOfFp32Moments) {
@@ -160,11 +131,7 @@ TEST(AdamW8bit, PublishesRoundedWeightsAndKeepsTheExactOnes) {
   OddShards rounded = make(tests::world(), at::kBFloat16);
   AdamW8bit of_rounded(settings(), rounded.table, rounded.shards);
   train(rounded, of_rounded, 3);
-  for (const int unit : rounded.shards.trained_units()) {
-    EXPECT_TRUE(at::equal(rounded.shards.master(unit), exact.shards.master(unit)));
-    EXPECT_TRUE(
-        at::equal(rounded.shards.published(unit), exact.shards.master(unit).to(at::kBFloat16)));
-  }
+  tests::expect_published_rounded(rounded, exact);
 }
 
 TEST(AdamW8bit, LeavesPaddingAtZero) {
@@ -174,18 +141,9 @@ TEST(AdamW8bit, LeavesPaddingAtZero) {
     odd.shards.gradient(unit).fill_(1);
   train(odd, optimizer, 2);
   for (const int unit : odd.shards.trained_units()) {
-    const plan::UnitLayout& layout = odd.map.unit(unit);
-    const std::int64_t begin = odd.shards.fsdp().rank() * layout.shard_size;
-    const std::int64_t used = std::clamp<std::int64_t>(layout.count - begin, 0, layout.shard_size);
-    const auto padding = [&](const at::Tensor& t) {
-      return t.narrow(0, used, layout.shard_size - used);
-    };
-    EXPECT_EQ(padding(odd.shards.master(unit)).count_nonzero().item<std::int64_t>(), 0);
-    for (const StateTensor& kept : optimizer.kept(unit)) {
-      if (kept.block == 1) {
-        EXPECT_EQ(padding(kept.values).count_nonzero().item<std::int64_t>(), 0);
-      }
-    }
+    tests::expect_zero_padding(odd, unit, odd.shards.master(unit));
+    for (const StateTensor& kept : optimizer.kept(unit))
+      if (kept.block == 1) tests::expect_zero_padding(odd, unit, kept.values);
   }
 }
 

@@ -3,16 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <map>
 
 #include "core/dtype.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optim/clip.hpp"
 #include "optim/trained_rows.hpp"
 #include "plan/layout/bucket.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::adamw_test {
 namespace {
@@ -27,25 +25,14 @@ constexpr double lr = 0.01;
 constexpr double clip = 0.5;
 
 OptimizerSettings settings() {
-  OptimizerSettings settings;
-  settings.numbers["beta1"] = 0.8;
-  settings.numbers["beta2"] = 0.9;
-  settings.numbers["eps"] = 1e-4;
-  settings.weight_decay = 0.3;
+  OptimizerSettings settings = tests::decaying_by(0.3);
+  settings.numbers = {{"beta1", 0.8}, {"beta2", 0.9}, {"eps", 1e-4}};
   return settings;
-}
-
-float gradient_of(int row, std::int64_t i, std::int64_t step) {
-  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
 }
 
 void train(OddShards& odd) {
   AdamW optimizer(settings(), odd.table, odd.shards);
-  for (std::int64_t step = 0; step < num_steps; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-    optimizer.step(odd.shards, step, lr, clip);
-  }
+  tests::take_steps(odd, optimizer, num_steps, lr, clip, tests::wave);
 }
 
 /// The published algorithm in double, for one element.
@@ -54,7 +41,7 @@ double plain(int row, std::int64_t i, bool decayed, double rate = lr) {
   const adamw::Hyperparameters by(s);
   double weight = element_of(row, i), m = 0, v = 0;
   for (std::int64_t step = 1; step <= num_steps; ++step) {
-    const double g = clip * gradient_of(row, i, step - 1);
+    const double g = clip * tests::wave(row, i, step - 1);
     if (decayed) weight -= rate * s.weight_decay * weight;
     m = by.beta1 * m + (1 - by.beta1) * g;
     v = by.beta2 * v + (1 - by.beta2) * g * g;
@@ -69,7 +56,7 @@ TEST(AdamW, IsThePublishedAlgorithmOnEveryRow) {
   OddShards odd(tests::world(), at::kFloat);
   train(odd);
   odd.for_each([&](int row, std::int64_t i, float value) {
-    const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+    const bool decayed = odd.table.row(row).decayed;
     EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
   });
 }
@@ -80,8 +67,7 @@ TEST(AdamW, HasALearningRatePerRow) {
   OddShards odd(tests::world(), at::kFloat, faster), usual(tests::world(), at::kFloat);
   train(odd);
   train(usual);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  usual.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+  const tests::Elements expected = usual.elements();
   odd.for_each([&](int row, std::int64_t i, float value) {
     if (row == 1) {
       EXPECT_NEAR(value, plain(row, i, true, 16 * lr), 2e-6) << "element " << i;
@@ -105,8 +91,7 @@ TEST(AdamW, LeavesRowsThatAreNotTrained) {
   EXPECT_NEAR(optim::gradient_norm(odd.shards), std::sqrt(24.0), 1e-6);
   train(odd);
   train(usual);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  usual.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+  const tests::Elements expected = usual.elements();
   odd.for_each([&](int row, std::int64_t i, float value) {
     EXPECT_EQ(value, is_trained(row, i) ? expected.at({row, i}) : element_of(row, i))
         << "row " << row << ", element " << i;
@@ -114,30 +99,17 @@ TEST(AdamW, LeavesRowsThatAreNotTrained) {
 }
 
 TEST(AdamW, GivesTheSameBitsOnAnyNumberOfRanks) {
-  OddShards alone(comm::Communicator(), at::kFloat);
+  OddShards alone(comm::Communicator(), at::kFloat), odd(tests::world(), at::kFloat);
   train(alone);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  alone.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
-
-  OddShards odd(tests::world(), at::kFloat);
   train(odd);
-  odd.for_each([&](int row, std::int64_t i, float value) {
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(value),
-              std::bit_cast<std::uint32_t>(expected.at({row, i})))
-        << "row " << row << ", element " << i;
-  });
+  tests::expect_elements_of(alone.elements(), odd.elements());
 }
 
 TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
-  OddShards exact(tests::world(), at::kFloat);
+  OddShards exact(tests::world(), at::kFloat), rounded(tests::world(), at::kBFloat16);
   train(exact);
-  OddShards rounded(tests::world(), at::kBFloat16);
   train(rounded);
-  for (int unit = 0; unit < rounded.shards.num_units(); ++unit) {
-    EXPECT_TRUE(at::equal(rounded.shards.master(unit), exact.shards.master(unit)));
-    EXPECT_TRUE(
-        at::equal(rounded.shards.published(unit), rounded.shards.master(unit).to(at::kBFloat16)));
-  }
+  tests::expect_published_rounded(rounded, exact);
 }
 
 TEST(AdamW, KeepsMomentsInBf16) {
@@ -147,7 +119,7 @@ TEST(AdamW, KeepsMomentsInBf16) {
   AdamW optimizer(nearest, odd.table, odd.shards, at::kBFloat16);
   AdamW wide(settings(), odd.table, odd.shards);
   odd.for_each_gradient(
-      [](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 0); });
+      [](int row, std::int64_t i, float& value) { value = tests::wave(row, i, 0); });
   optimizer.step(odd.shards, 0, lr, clip);
   wide.step(odd.shards, 0, lr, clip);
   for (int unit = 0; unit < odd.shards.num_units(); ++unit) {
@@ -159,13 +131,8 @@ TEST(AdamW, KeepsMomentsInBf16) {
 TEST(AdamW, LeavesPaddingAtZero) {
   OddShards odd(tests::world(), at::kFloat);
   train(odd);
-  for (int unit = 0; unit < odd.shards.num_units(); ++unit) {
-    const plan::UnitLayout& layout = odd.map.units()[static_cast<std::size_t>(unit)];
-    const std::int64_t begin = tests::world().rank() * layout.shard_size;
-    for (std::int64_t i = std::max<std::int64_t>(0, layout.count - begin); i < layout.shard_size;
-         ++i)
-      EXPECT_EQ(odd.shards.master(unit)[i].item<float>(), 0);
-  }
+  for (const int unit : odd.shards.trained_units())
+    tests::expect_zero_padding(odd, unit, odd.shards.master(unit));
 }
 
 TEST(AdamW, DoesNotTouchFrozenRows) {
@@ -179,7 +146,7 @@ TEST(AdamW, DoesNotTouchFrozenRows) {
   EXPECT_FALSE(AdamW(settings(), odd.table, odd.shards).exp_avg(frozen).defined());
   odd.for_each([&](int row, std::int64_t i, float value) {
     EXPECT_NE(row, 1);
-    EXPECT_NEAR(value, plain(row, i, table.rows[static_cast<std::size_t>(row)].decayed), 1e-6);
+    EXPECT_NEAR(value, plain(row, i, table.row(row).decayed), 1e-6);
   });
 }
 

@@ -3,27 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "optim/optimizer.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "registry.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::ema_test {
 namespace {
 
+using tests::Elements;
 using tests::OddShards;
-using Elements = std::map<std::pair<int, std::int64_t>, float>;
 
 constexpr double decay = 0.8, lr = 0.01;
-
-float gradient_of(int row, std::int64_t i, std::int64_t step) {
-  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
-}
 
 /// A run that notes its weights after each update.
 struct NotedRun {
@@ -37,24 +30,14 @@ struct NotedRun {
         optimizer(kind.make({}, odd.table, odd.shards, {.path = path})) {
     optimizer->keep_ema(odd.shards, decay);
     for (std::int64_t step = 0; step < 5; ++step) {
-      odd.for_each_gradient(
-          [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-      optimizer->step(odd.shards, step, lr, 1);
-      odd.for_each([&](int row, std::int64_t i, float value) {
-        if (weights.size() <= static_cast<std::size_t>(step)) weights.emplace_back();
-        weights.back()[{row, i}] = value;
-      });
+      tests::take_step(odd, *optimizer, step, lr, 1,
+                       [&](int row, std::int64_t i) { return tests::wave(row, i, step); });
+      weights.push_back(odd.elements());
     }
   }
 
   Elements mean() {
-    Elements all;
-    odd.for_each(
-        [&](int row, std::int64_t i, float value) {
-          all[{row, i}] = value;
-        },
-        [&](int unit) { return optimizer->kept(unit).back().values; });
-    return all;
+    return odd.elements([&](int unit) { return optimizer->kept(unit).back().values; });
   }
 };
 
@@ -82,8 +65,7 @@ TEST(Ema, IsTheWeightedMeanOfTheWeightsOfAllUpdates) {
 TEST(Ema, HasTheSameBitsOnAnyRanksAndByCompositions) {
   for (const optim::Kind& kind : kinds()) {
     const Elements alone = NotedRun(comm::Communicator(), kind).mean();
-    for (const auto& [element, value] : NotedRun(tests::world(), kind).mean())
-      EXPECT_EQ(value, alone.at(element)) << kind.name() << ", row " << element.first;
+    tests::expect_elements_of(alone, NotedRun(tests::world(), kind).mean(), kind.name());
   }
 }
 
@@ -91,8 +73,7 @@ TEST(Ema, AfterOneUpdateIsTheWeights) {
   OddShards odd(tests::world(), at::kFloat);
   const auto optimizer = kinds().front().make({}, odd.table, odd.shards, {});
   optimizer->keep_ema(odd.shards, 0.999);
-  odd.for_each_gradient([](int, std::int64_t, float& value) { value = 0.3f; });
-  optimizer->step(odd.shards, 0, lr, 1);
+  tests::take_step(odd, *optimizer, 0, lr, 1, [](int, std::int64_t) { return 0.3f; });
   for (const int unit : odd.shards.trained_units())
     EXPECT_TRUE(at::equal(optimizer->kept(unit).back().values, odd.shards.master(unit)));
 }
@@ -132,9 +113,7 @@ TEST(Ema, IsPublishedInThePlaceOfTheWeights) {
     shards.publish_all();
     for (const int unit : shards.trained_units())
       EXPECT_TRUE(at::equal(shards.published(unit), shards.master(unit).to(dtype)));
-    run.odd.for_each([&](int row, std::int64_t i, float value) {
-      EXPECT_EQ(value, weights.at({row, i}));
-    });
+    tests::expect_elements_of(weights, run.odd.elements());
   }
 }
 

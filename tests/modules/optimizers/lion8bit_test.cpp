@@ -8,18 +8,15 @@
 
 #include "kernels/adamw8bit.hpp"
 #include "modules/optimizers/golden_tensor.hpp"
-#include "optim/optimizer.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optimizers/lion/kind.hpp"
 #include "optimizers/lion8bit/kind.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::lion8bit_test {
 namespace {
 
 using kernels::moment_block;
-using optim::OptimizerSettings;
-using optim::StateTensor;
 using tests::GoldenTensor;
 using tests::OddShards;
 
@@ -33,12 +30,6 @@ model::ParameterTable table() {
           .units = {"block", "small"}};
 }
 
-OptimizerSettings settings() {
-  OptimizerSettings settings;
-  settings.weight_decay = 0.1;
-  return settings;
-}
-
 float gradient_of(int row, std::int64_t i, std::int64_t step) {
   return std::sin(static_cast<float>(5 * row + 3 * i + 2 * step)) *
          std::exp2(static_cast<float>(i % 9 - 4));
@@ -46,33 +37,9 @@ float gradient_of(int row, std::int64_t i, std::int64_t step) {
 
 std::unique_ptr<optim::Optimizer> train(OddShards& odd, const optim::Kind& kind, int num_steps,
                                         const optim::OptimizerSetup& setup = {}) {
-  auto optimizer = kind.make(settings(), odd.table, odd.shards, setup);
-  for (std::int64_t step = 0; step < num_steps; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-    optimizer->step(odd.shards, step, 0.01, 0.5);
-  }
+  auto optimizer = kind.make(tests::decaying_by(0.1), odd.table, odd.shards, setup);
+  tests::take_steps(odd, *optimizer, num_steps, 0.01, 0.5, gradient_of);
   return optimizer;
-}
-
-/// The bytes of master weights and of what `optimizer` keeps, of all elements and blocks of a unit
-/// in their order. Collective.
-std::map<std::string, std::string> state_of(OddShards& odd, const optim::Optimizer& optimizer) {
-  std::map<std::string, std::string> state;
-  for (const int unit : odd.shards.trained_units()) {
-    const plan::UnitLayout& layout = odd.map.unit(unit);
-    std::vector<StateTensor> all = optimizer.kept(unit);
-    all.push_back({"master", odd.shards.master(unit)});
-    for (const StateTensor& kept : all) {
-      std::string& whole = state[layout.name + " " + kept.kind];
-      for (const std::string& part : odd.shards.fsdp().all_gather_text(std::string(
-               static_cast<const char*>(kept.values.const_data_ptr()), kept.values.nbytes())))
-        whole += part;
-      const std::int64_t count = (layout.count + kept.block - 1) / kept.block;
-      whole.resize(static_cast<std::size_t>(count * kept.values.element_size()));
-    }
-  }
-  return state;
 }
 
 TEST(Lion8bit, GivesTheSameBitsOnAnyNumberOfRanks) {
@@ -81,9 +48,9 @@ TEST(Lion8bit, GivesTheSameBitsOnAnyNumberOfRanks) {
     const auto one = train(alone, lion8bit::kind(), 5, {.path = path});
     OddShards odd(tests::world(), at::kFloat, table(), moment_block);
     const auto optimizer = train(odd, lion8bit::kind(), 5, {.path = path});
-    const auto state = state_of(odd, *optimizer);
+    const auto state = tests::state_of(odd, *optimizer);
     EXPECT_EQ(state.size(), 6u);
-    EXPECT_TRUE(state == state_of(alone, *one));
+    EXPECT_TRUE(state == tests::state_of(alone, *one));
   }
 }
 
@@ -119,13 +86,9 @@ TEST(Lion8bit, PublishesRoundedWeightsAndLeavesPaddingAtZero) {
     odd.shards.gradient(unit).fill_(1);
   const auto optimizer = train(odd, lion8bit::kind(), 2);
   for (const int unit : odd.shards.trained_units()) {
-    const plan::UnitLayout& layout = odd.map.unit(unit);
     EXPECT_TRUE(at::equal(odd.shards.published(unit), odd.shards.master(unit).to(at::kBFloat16)));
-    const std::int64_t begin = odd.shards.fsdp().rank() * layout.shard_size;
-    const std::int64_t used = std::clamp<std::int64_t>(layout.count - begin, 0, layout.shard_size);
     for (const at::Tensor& each : {odd.shards.master(unit), optimizer->state(unit, 0)})
-      EXPECT_EQ(each.narrow(0, used, layout.shard_size - used).count_nonzero().item<std::int64_t>(),
-                0);
+      tests::expect_zero_padding(odd, unit, each);
   }
 }
 
@@ -133,8 +96,7 @@ TEST(Lion8bit, PublishesRoundedWeightsAndLeavesPaddingAtZero) {
 /// with them the few weights whose direction is about zero.
 TEST(Lion8bit, HasTheNumbersOfBitsandbytes) {
   const GoldenTensor golden("lion8bit.json");
-  OptimizerSettings by;
-  by.weight_decay = golden.number("weight_decay");
+  optim::OptimizerSettings by = tests::decaying_by(golden.number("weight_decay"));
   for (const char* key : {"beta1", "beta2"})
     by.numbers[key] = golden.number(key);
   OddShards odd(tests::world(), at::kFloat, GoldenTensor::table(), moment_block);

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
 #include <memory>
 
-#include "optim/optimizer.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optimizers/lion/kind.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::lion_test {
 namespace {
@@ -22,23 +19,14 @@ constexpr std::int64_t num_steps = 4;
 constexpr double lr = 0.01, clip = 0.5, decay = 0.3;
 
 OptimizerSettings settings() {
-  OptimizerSettings settings;
+  OptimizerSettings settings = tests::decaying_by(decay);
   settings.numbers["beta1"] = 0.6;
-  settings.weight_decay = decay;
   return settings;
-}
-
-float gradient_of(int row, std::int64_t i, std::int64_t step) {
-  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
 }
 
 std::unique_ptr<optim::Optimizer> train(OddShards& odd, const OptimizerSetup& setup = {}) {
   auto optimizer = lion::kind().make(settings(), odd.table, odd.shards, setup);
-  for (std::int64_t step = 0; step < num_steps; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-    optimizer->step(odd.shards, step, lr, clip);
-  }
+  tests::take_steps(odd, *optimizer, num_steps, lr, clip, tests::wave);
   return optimizer;
 }
 
@@ -46,7 +34,7 @@ std::unique_ptr<optim::Optimizer> train(OddShards& odd, const OptimizerSetup& se
 double plain(int row, std::int64_t i, bool decayed, double rate = lr) {
   double weight = element_of(row, i), m = 0;
   for (std::int64_t step = 0; step < num_steps; ++step) {
-    const double g = clip * gradient_of(row, i, step);
+    const double g = clip * tests::wave(row, i, step);
     const double c = 0.6 * m + 0.4 * g;
     m = 0.99 * m + 0.01 * g;
     const int sign = (c > 0) - (c < 0);
@@ -60,7 +48,7 @@ TEST(Lion, IsThePublishedAlgorithmOnEveryRow) {
     OddShards odd(tests::world(), at::kFloat);
     train(odd, {.path = path});
     odd.for_each([&](int row, std::int64_t i, float value) {
-      const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+      const bool decayed = odd.table.row(row).decayed;
       EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
     });
   }
@@ -73,7 +61,7 @@ TEST(Lion, HasALearningRatePerRow) {
     OddShards odd(tests::world(), at::kFloat, faster);
     train(odd, {.path = path});
     odd.for_each([&](int row, std::int64_t i, float value) {
-      const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+      const bool decayed = odd.table.row(row).decayed;
       EXPECT_NEAR(value, plain(row, i, decayed, row == 1 ? 16 * lr : lr), 2e-6)
           << "row " << row << ", element " << i;
     });
@@ -81,26 +69,17 @@ TEST(Lion, HasALearningRatePerRow) {
 }
 
 TEST(Lion, GivesTheSameBitsOnAnyNumberOfRanks) {
-  OddShards alone(comm::Communicator(), at::kFloat);
+  OddShards alone(comm::Communicator(), at::kFloat), odd(tests::world(), at::kFloat);
   train(alone);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  alone.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
-  OddShards odd(tests::world(), at::kFloat);
   train(odd);
-  odd.for_each([&](int row, std::int64_t i, float value) {
-    EXPECT_EQ(value, expected.at({row, i})) << "row " << row << ", element " << i;
-  });
+  tests::expect_elements_of(alone.elements(), odd.elements());
 }
 
 TEST(Lion, PublishesRoundedWeightsAndKeepsTheExactOnes) {
   OddShards exact(tests::world(), at::kFloat), rounded(tests::world(), at::kBFloat16);
   train(exact);
   train(rounded);
-  for (int unit = 0; unit < rounded.shards.num_units(); ++unit) {
-    EXPECT_TRUE(at::equal(rounded.shards.master(unit), exact.shards.master(unit)));
-    EXPECT_TRUE(
-        at::equal(rounded.shards.published(unit), rounded.shards.master(unit).to(at::kBFloat16)));
-  }
+  tests::expect_published_rounded(rounded, exact);
 }
 
 TEST(Lion, KeepsOneMomentInTheDtypeOfThePrecision) {

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include "kernels/composed_muon.hpp"
 #include "modules/optimizers/golden_tensor.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optim/optimizer.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/muon/kind.hpp"
 #include "optimizers/muon/matrices.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 #include "support/threads.hpp"
 
 namespace finetune::optimizers::muon_test {
 namespace {
 
 using optim::OptimizerSettings;
+using tests::Elements;
 using tests::GoldenTensor;
 using tests::OddShards;
 
@@ -36,28 +35,12 @@ model::ParameterTable table() {
           .units = {"embedding", "block", "head"}};
 }
 
-OptimizerSettings settings() {
-  OptimizerSettings settings;
-  settings.weight_decay = 0.1;
-  return settings;
-}
-
-float gradient_of(int row, std::int64_t i, std::int64_t step) {
-  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
-}
-
-using Elements = std::map<std::pair<int, std::int64_t>, float>;
+const OptimizerSettings settings = tests::decaying_by(0.1);
 
 Elements train(OddShards& odd, const optim::Kind& kind, const optim::OptimizerSetup& setup = {}) {
-  const auto optimizer = kind.make(settings(), odd.table, odd.shards, setup);
-  for (std::int64_t step = 0; step < 4; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-    optimizer->step(odd.shards, step, 0.01, 0.5);
-  }
-  Elements all;
-  odd.for_each([&](int row, std::int64_t i, float value) { all[{row, i}] = value; });
-  return all;
+  const auto optimizer = kind.make(settings, odd.table, odd.shards, setup);
+  tests::take_steps(odd, *optimizer, 4, 0.01, 0.5, tests::wave);
+  return odd.elements();
 }
 
 TEST(Muon, GivesTheSameBitsOnAnyNumberOfRanks) {
@@ -65,49 +48,22 @@ TEST(Muon, GivesTheSameBitsOnAnyNumberOfRanks) {
     OddShards alone(comm::Communicator(), at::kFloat, table());
     const Elements expected = train(alone, muon::kind(), {.path = path});
     OddShards odd(tests::world(), at::kFloat, table());
-    for (const auto& [element, value] : train(odd, muon::kind(), {.path = path}))
-      EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+    tests::expect_elements_of(expected, train(odd, muon::kind(), {.path = path}));
   }
 }
 
 TEST(Muon, RoundsAtRandomToTheSameBits) {
-  shard::Options options = OddShards::options(at::kBFloat16);
+  shard::Options options = tests::computing_in(core::DType::bf16);
   options.numbers.master = core::DType::bf16;
-  const auto train_bf16 = [&](const comm::Communicator& ranks) {
-    const model::ParameterTable rows = table();
-    const plan::ShardMap map(rows, ranks.size(), {.compute = core::DType::bf16});
-    shard::ModelShards shards(rows, map, shard::one_copy(ranks), options);
-    Elements all;
-    const auto for_each = [&](const auto& of_unit, const auto& f) {
-      for (const int unit : shards.trained_units())
-        for (const plan::ShardSlice& slice : map.slices(unit, ranks.rank()))
-          for (std::int64_t i = 0; i < slice.count; ++i)
-            f(slice.row, slice.tensor_offset + i, of_unit(unit)[slice.shard_offset + i]);
-    };
-    const auto masters = [&](int unit) { return shards.master(unit); };
-    for_each(masters, [](int row, std::int64_t i, at::Tensor value) {
-      value.fill_(tests::element_of(row, i));
-    });
-    shards.publish_all();
-    for (int unit = 0; unit < shards.num_units(); ++unit) {
-      shards.open_gradient(unit);
-      shards.reduce_gradient(unit);
-    }
-    shards.finish_gradients();
-    for_each(
-        [&](int unit) { return shards.gradient(unit); },
-        [](int row, std::int64_t i, at::Tensor value) { value.fill_(gradient_of(row, i, 1)); });
-    const auto optimizer =
-        muon::kind().make(settings(), rows, shards, {.moments = core::DType::bf16, .seed = 3});
-    optimizer->step(shards, 0, 0.01, 1);
-    for_each(masters, [&](int row, std::int64_t i, const at::Tensor& value) {
-      all[{row, i}] = value.item<float>();
-    });
-    return all;
+  const auto rounded = [&](const comm::Communicator& ranks) {
+    OddShards odd(ranks, options, table());
+    const auto optimizer = muon::kind().make(settings, odd.table, odd.shards,
+                                             {.moments = core::DType::bf16, .seed = 3});
+    tests::take_step(odd, *optimizer, 0, 0.01, 1,
+                     [](int row, std::int64_t i) { return tests::wave(row, i, 1); });
+    return odd.elements();
   };
-  const Elements expected = train_bf16(comm::Communicator());
-  for (const auto& [element, value] : train_bf16(tests::world()))
-    EXPECT_EQ(value, expected.at(element)) << "row " << element.first << ", " << element.second;
+  tests::expect_elements_of(rounded(comm::Communicator()), rounded(tests::world()));
 }
 
 TEST(Muon, IsAdamWOnWhatIsNoMatrixOfABlock) {
@@ -162,8 +118,7 @@ TEST(Muon, EveryMatrixHasOneOwnerAndTheSameOnAllRanks) {
 
 TEST(Muon, HasTheNumbersOfTorch) {
   const GoldenTensor golden("muon.json");
-  OptimizerSettings by;
-  by.weight_decay = golden.number("weight_decay");
+  OptimizerSettings by = tests::decaying_by(golden.number("weight_decay"));
   by.numbers["momentum"] = golden.number("momentum");
   const auto height = static_cast<std::int64_t>(golden.number("height"));
   const auto width = static_cast<std::int64_t>(golden.number("width"));

@@ -3,15 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "modules/optimizers/golden_tensor.hpp"
-#include "optim/optimizer.hpp"
+#include "modules/optimizers/steps.hpp"
 #include "optimizers/schedule_free/kind.hpp"
 #include "support/ranks.hpp"
-#include "support/shards.hpp"
 
 namespace finetune::optimizers::schedule_free_test {
 namespace {
@@ -24,16 +22,11 @@ constexpr std::int64_t warmup = 3, num_steps = 6;
 constexpr double lr = 0.01, clip = 0.5, decay = 0.3, beta1 = 0.8, beta2 = 0.9, eps = 1e-4;
 
 OptimizerSettings settings() {
-  OptimizerSettings settings;
+  OptimizerSettings settings = tests::decaying_by(decay);
   settings.schedule = optim::LrSchedule::constant;
   settings.warmup_steps = warmup;
-  settings.weight_decay = decay;
   settings.numbers = {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}};
   return settings;
-}
-
-float gradient_of(int row, std::int64_t i, std::int64_t step) {
-  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
 }
 
 double lr_of(std::int64_t step) {
@@ -42,11 +35,9 @@ double lr_of(std::int64_t step) {
 
 std::unique_ptr<optim::Optimizer> train(OddShards& odd, const optim::OptimizerSetup& setup = {}) {
   auto optimizer = schedule_free::kind().make(settings(), odd.table, odd.shards, setup);
-  for (std::int64_t step = 0; step < num_steps; ++step) {
-    odd.for_each_gradient(
-        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
-    optimizer->step(odd.shards, step, lr_of(step), clip);
-  }
+  for (std::int64_t step = 0; step < num_steps; ++step)
+    tests::take_step(odd, *optimizer, step, lr_of(step), clip,
+                     [&](int row, std::int64_t i) { return tests::wave(row, i, step); });
   return optimizer;
 }
 
@@ -59,7 +50,7 @@ Plain plain(int row, std::int64_t i, bool decayed, double ratio = 1) {
   double z = tests::element_of(row, i), x = z, v = 0, sum = 0;
   for (std::int64_t step = 0; step < num_steps; ++step) {
     const double y = (1 - beta1) * z + beta1 * x, rate = ratio * lr_of(step);
-    const double g = clip * gradient_of(row, i, step);
+    const double g = clip * tests::wave(row, i, step);
     v = beta2 * v + (1 - beta2) * g * g;
     const double v_hat = v / (1 - std::pow(beta2, static_cast<double>(step + 1)));
     z -= rate * (g / (std::sqrt(v_hat) + eps) + (decayed ? decay * y : 0));
@@ -72,15 +63,9 @@ Plain plain(int row, std::int64_t i, bool decayed, double ratio = 1) {
 }
 
 /// Of all elements of this rank, those that are evaluated.
-std::map<std::pair<int, std::int64_t>, float> evaluated(OddShards& odd,
-                                                        const optim::Optimizer& optimizer) {
+tests::Elements evaluated(OddShards& odd, const optim::Optimizer& optimizer) {
   optimizer.publish_other_weights(odd.shards);
-  std::map<std::pair<int, std::int64_t>, float> all;
-  odd.for_each(
-      [&](int row, std::int64_t i, float value) {
-        all[{row, i}] = value;
-      },
-      [&](int unit) { return odd.shards.published(unit); });
+  const tests::Elements all = odd.elements([&](int unit) { return odd.shards.published(unit); });
   odd.shards.publish_all();
   return all;
 }
@@ -89,9 +74,7 @@ TEST(ScheduleFree, IsThePublishedAlgorithmOnEveryRow) {
   for (const auto path : {model::Path::kernels, model::Path::composed}) {
     OddShards odd(tests::world(), at::kFloat);
     const auto optimizer = train(odd, {.path = path});
-    const auto decayed = [&](int row) {
-      return odd.table.rows[static_cast<std::size_t>(row)].decayed;
-    };
+    const auto decayed = [&](int row) { return odd.table.row(row).decayed; };
     odd.for_each([&](int row, std::int64_t i, float value) {
       EXPECT_NEAR(value, plain(row, i, decayed(row)).y, 2e-6) << "row " << row << ", " << i;
     });
@@ -108,24 +91,16 @@ TEST(ScheduleFree, HasALearningRatePerRow) {
   OddShards odd(tests::world(), at::kFloat, faster);
   train(odd);
   odd.for_each([&](int row, std::int64_t i, float value) {
-    const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+    const bool decayed = odd.table.row(row).decayed;
     EXPECT_NEAR(value, plain(row, i, decayed, row == 1 ? 4 : 1).y, 4e-6) << row << ", " << i;
   });
 }
 
 TEST(ScheduleFree, GivesTheSameBitsOnAnyNumberOfRanks) {
-  OddShards alone(comm::Communicator(), at::kFloat);
-  const auto one = train(alone);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  alone.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
-  const auto expected_x = evaluated(alone, *one);
-  OddShards odd(tests::world(), at::kFloat);
-  const auto optimizer = train(odd);
-  odd.for_each([&](int row, std::int64_t i, float value) {
-    EXPECT_EQ(value, expected.at({row, i})) << "row " << row << ", element " << i;
-  });
-  for (const auto& [element, value] : evaluated(odd, *optimizer))
-    EXPECT_EQ(value, expected_x.at(element));
+  OddShards alone(comm::Communicator(), at::kFloat), odd(tests::world(), at::kFloat);
+  const auto one = train(alone), optimizer = train(odd);
+  tests::expect_elements_of(alone.elements(), odd.elements());
+  tests::expect_elements_of(evaluated(alone, *one), evaluated(odd, *optimizer));
 }
 
 TEST(ScheduleFree, EvaluatesRowsThatAreNotTrainedAsTheyAre) {
@@ -158,8 +133,7 @@ TEST(ScheduleFree, TrainsOnAsIfNothingHadBeenEvaluated) {
 
 TEST(ScheduleFree, HasTheNumbersOfThePackage) {
   const GoldenTensor golden("schedule_free.json");
-  OptimizerSettings by;
-  by.weight_decay = golden.number("weight_decay");
+  OptimizerSettings by = tests::decaying_by(golden.number("weight_decay"));
   by.warmup_steps = static_cast<std::int64_t>(golden.number("warmup_steps"));
   for (const char* key : {"beta1", "beta2", "eps"})
     by.numbers[key] = golden.number(key);

@@ -13,15 +13,12 @@
 #include "base/base_hash.hpp"
 #include "base/detail/base_weights.hpp"
 #include "base/detail/frozen_weights.hpp"
-#include "base/initial_weights.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "model/fp8.hpp"
 #include "model/layout.hpp"
-#include "model/part.hpp"
-#include "plan/layout/bucket.hpp"
-#include "support/mesh.hpp"
-#include "support/ranks.hpp"
+#include "support/architecture.hpp"
+#include "support/model.hpp"
 #include "unit/weights/support.hpp"
 #include "weights/export_folder.hpp"
 
@@ -47,18 +44,11 @@ struct Case {
 
 /// Rows are of numbers that no shard boundary respects.
 model::Architecture architecture(Fp8Scaling scaling, bool has_experts = false) {
-  const bool is_rowwise = scaling == Fp8Scaling::rowwise;
-  model::Architecture a;
-  a.num_layers = 1;
-  a.vocab_size = 13;
-  a.d_model = is_rowwise ? 48 : 512;
-  a.num_heads = 4;
-  a.num_kv_heads = is_rowwise ? 4 : 2;
-  a.head_size = is_rowwise ? 16 : 128;
-  a.d_ff = is_rowwise ? 80 : 512;
+  model::Architecture a = tests::architecture_of(scaling == Fp8Scaling::rowwise
+                                                     ? tests::Size{1, 48, 4, 4, 16, 80, 13}
+                                                     : tests::Size{1, 512, 4, 2, 128, 512, 13});
   if (has_experts) {
-    a.layers.resize(1);
-    a.layers[0].has_experts = true;
+    a.layers = {tests::expert_layer};
     a.experts = {.num = 5, .top_k = 2, .d_ff = 32};
   }
   return a;
@@ -121,51 +111,24 @@ int down_of(const model::ParameterTable& table) {
                                    : block.experts.down + block.experts.stride;
 }
 
-/// What this rank has of a matrix.
-at::Tensor own_part(const model::Parameter& row, const at::Tensor& whole) {
-  at::Tensor part = at::empty(row.shape, whole.options());
-  std::int64_t at = 0;
-  model::for_each_run(row, 0, row.count(), [&](std::int64_t first, std::int64_t count) {
-    part.view({-1})
-        .narrow(0, at, count)
-        .copy_(whole.contiguous().view({-1}).narrow(0, first, count));
-    at += count;
-  });
-  return part;
-}
-
 class BaseInFp8 : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const Parts& parts = GetParam().parts;
-    if (!tests::can_have(world().size(), 0, {.tp = parts.tp * parts.ep}))
-      GTEST_SKIP() << "too few ranks";
+    if (!tests::can_share(GetParam().parts)) GTEST_SKIP() << "too few ranks";
   }
 };
 
-struct Loaded {
+struct Loaded : tests::ShardedTable {
   Loaded(const Case& of, const comm::Communicator& all, const WeightSource& source)
-      : mesh(tests::mesh_of(all, 0, of.parts)),
-        groups(shard::make_groups(mesh, true)),
-        whole(table_of(of)),
-        own(model::part_of(whole, groups.part_place())),
-        map(own, mesh.fsdp.size(), {.compute = core::DType::bf16, .ep = of.parts.ep}),
-        shards(own, map, groups, options(of)) {
+      : ShardedTable(table_of(of), shard::make_groups(tests::mesh_of(all, 0, of.parts), true),
+                     options(of)) {
     load_frozen(source, shards);
   }
   static shard::Options options(const Case& of) {
-    shard::Options options;
-    options.numbers.compute = core::DType::bf16;
+    shard::Options options = tests::computing_in(core::DType::bf16);
     options.numbers.fp8 = of.recipe();
     return options;
   }
-
-  world::World mesh;
-  shard::Groups groups;
-  model::ParameterTable whole;
-  model::ParameterTable own;
-  plan::ShardMap map;
-  shard::ModelShards shards;
 };
 
 TEST_P(BaseInFp8, IsWhatItsDefinitionSaysOnAnyRanks) {
@@ -173,7 +136,7 @@ TEST_P(BaseInFp8, IsWhatItsDefinitionSaysOnAnyRanks) {
   Loaded model(GetParam(), world(), source_of(whole));
   int num_kept = 0;
   for (int row = 0; row < static_cast<int>(whole.rows.size()); ++row) {
-    const model::Parameter& own = model.own.row(row);
+    const model::Parameter& own = model.table.row(row);
     if (own.packing.is_dense()) continue;
     ++num_kept;
     if (own.count() == 0) continue;  // of an expert that another rank has
@@ -182,9 +145,11 @@ TEST_P(BaseInFp8, IsWhatItsDefinitionSaysOnAnyRanks) {
     model.shards.open(unit);
     const model::Weight weight = model.shards.matrix({row, 1});
     ASSERT_TRUE(weight.quantised) << own.name;
-    EXPECT_TRUE(at::equal(weight.quantised->values.view(at::kByte), own_part(own, expected.codes)))
+    EXPECT_TRUE(
+        at::equal(weight.quantised->values.view(at::kByte), tests::own_part(own, expected.codes)))
         << own.name;
-    EXPECT_TRUE(at::equal(model::unpacked(weight).to(at::kFloat), own_part(own, expected.values)))
+    EXPECT_TRUE(
+        at::equal(model::unpacked(weight).to(at::kFloat), tests::own_part(own, expected.values)))
         << own.name;
     // Whole rows have the scales of the logical matrix, whoever shares their inputs.
     if (own.shape == whole.row(row).shape || (GetParam().side() == 0 && own.split->dim == 1)) {
@@ -199,8 +164,8 @@ TEST_P(BaseInFp8, IsWhatItsDefinitionSaysOnAnyRanks) {
 TEST_P(BaseInFp8, HasItsExpertsAtOneDistance) {
   if (!GetParam().has_experts) GTEST_SKIP() << "no experts";
   Loaded model(GetParam(), world(), source_of(table_of(GetParam())));
-  const model::ExpertRows& rows = model.own.decoder.blocks[0].experts;
-  const model::IndexRange held = model::held_experts(5, model.groups.part_place());
+  const model::ExpertRows& rows = model.table.decoder.blocks[0].experts;
+  const model::IndexRange held = model::held_experts(5, model.shards.groups().part_place());
   for (model::RowRange of : {rows.gate_up, model::RowRange{rows.down, 1}}) {
     of.first += static_cast<int>(held.first) * rows.stride;
     const model::RowSeries series{of, rows.stride, held.count()};
@@ -221,7 +186,7 @@ TEST_P(BaseInFp8, HasItsExpertsAtOneDistance) {
 TEST_P(BaseInFp8, IsReadByProductsAsOneMatrix) {
   const model::ParameterTable whole = table_of(GetParam());
   Loaded model(GetParam(), world(), source_of(whole));
-  const model::RowRange qkv = model.own.decoder.blocks[0].qkv;
+  const model::RowRange qkv = model.table.decoder.blocks[0].qkv;
   const int unit = model.shards.unit_of(qkv.first);
   model.shards.open(unit);
   const model::Weight all = model.shards.matrix(qkv);

@@ -8,31 +8,20 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "support/tiny_model.hpp"
 #include "unit/kernels/tensors.hpp"
-#include "unit/train/tiny_model.hpp"
 
 namespace finetune::base::initial_weights_test {
 namespace {
 
+using tests::Elements;
 using tests::TinyKind;
 using tests::TinyModel;
 
-using Elements = std::map<std::pair<int, std::int64_t>, float>;
-
-Elements masters(TinyModel& tiny) {
-  Elements all;
-  tiny.for_each([&](int row, std::int64_t i, float master, float) { all[{row, i}] = master; });
-  return all;
-}
-Elements masters(TinyModel&& tiny) {
-  return masters(tiny);
-}
-
 TEST(Randomize, DoesNotDependOnTheRanks) {
-  const Elements whole = masters(TinyModel(comm::Communicator()));
-  const Elements mine = masters(TinyModel(tests::world()));
-  for (const auto& [place, value] : mine)
-    EXPECT_EQ(value, whole.at(place));
+  const Elements whole = TinyModel(comm::Communicator()).elements();
+  const Elements mine = TinyModel(tests::world()).elements();
+  tests::expect_elements_of(whole, mine);
   const std::int64_t all =
       tests::world().all_reduce(static_cast<std::int64_t>(mine.size()), comm::Reduce::sum);
   EXPECT_EQ(all, std::ssize(whole));
@@ -40,11 +29,11 @@ TEST(Randomize, DoesNotDependOnTheRanks) {
 
 TEST(Randomize, GivesOtherWeightsForOtherSeedsRowsAndElements) {
   TinyModel tiny{comm::Communicator()};
-  const Elements first = masters(tiny);
-  const Elements other = masters(TinyModel(comm::Communicator(), TinyKind::own_head, 2));
+  const Elements first = tiny.elements();
+  const Elements other = TinyModel(comm::Communicator(), TinyKind::own_head, 2).elements();
   std::map<float, int> times;
   for (const auto& [place, value] : first) {
-    if (tiny.table.rows[static_cast<std::size_t>(place.first)].init == model::Init::ones) {
+    if (tiny.table.row(place.first).init == model::Init::ones) {
       EXPECT_EQ(value, 1);
     } else {
       EXPECT_NE(value, other.at(place));
@@ -56,8 +45,8 @@ TEST(Randomize, GivesOtherWeightsForOtherSeedsRowsAndElements) {
 TEST(Randomize, SpreadsAsTheArchitectureSays) {
   double squares = 0, sum = 0, count = 0;
   TinyModel tiny{comm::Communicator()};
-  tiny.for_each([&](int row, std::int64_t, float value, float) {
-    if (tiny.table.rows[static_cast<std::size_t>(row)].init == model::Init::ones) return;
+  tiny.for_each([&](int row, std::int64_t, float value) {
+    if (tiny.table.row(row).init == model::Init::ones) return;
     squares += value * value;
     sum += value;
     count += 1;

@@ -9,16 +9,13 @@
 
 #include "base/base_hash.hpp"
 #include "base/detail/base_weights.hpp"
-#include "base/initial_weights.hpp"
 #include "base/packed_files.hpp"
 #include "model/packing.hpp"
 #include "model/part.hpp"
 #include "model/quantization.hpp"
 #include "models/gpt/gpt.hpp"
-#include "plan/layout/bucket.hpp"
-#include "support/mesh.hpp"
-#include "support/ranks.hpp"
-#include "unit/base/loaded_model.hpp"
+#include "support/architecture.hpp"
+#include "support/model.hpp"
 #include "unit/weights/support.hpp"
 #include "weights/export_folder.hpp"
 
@@ -35,15 +32,9 @@ const model::Quantization quantization{
     .packing = {.kind = model::Packing::Kind::mxfp4, .in_files = true, .nests = false}};
 
 model::Architecture architecture() {
-  model::Architecture a;
-  a.num_layers = 1;
-  a.vocab_size = 13;
-  a.d_model = 64;
-  a.num_heads = 4;
-  a.num_kv_heads = 2;
-  a.head_size = 16;
+  model::Architecture a =
+      tests::architecture_of({1, 64, 4, 2, 16, /*d_ff=*/0, 13}, tests::expert_layer);
   a.has_sinks = a.qkv_bias = a.attention_out_bias = true;
-  a.layers.resize(1, {.has_experts = true});
   a.experts = {.num = 5, .top_k = 2, .d_ff = 96, .has_biases = true};
   return a;
 }
@@ -81,9 +72,7 @@ weights::ModelFiles write_model(const std::filesystem::path& folder) {
 class Mxfp4On : public testing::TestWithParam<Parts> {
  protected:
   void SetUp() override {
-    const Parts& parts = GetParam();
-    if (!tests::can_have(world().size(), 0, {.tp = parts.tp * parts.ep}))
-      GTEST_SKIP() << "too few ranks";
+    if (!tests::can_share(GetParam())) GTEST_SKIP() << "too few ranks";
   }
 };
 
@@ -93,7 +82,7 @@ TEST_P(Mxfp4On, IsUnpackedToTheNumbersOfTheFiles) {
   LoadedModel model(architecture(), table_of(GetParam().ep), GetParam(), world(), files);
   int num_packed = 0;
   for (int row = 0; row < static_cast<int>(model.whole.rows.size()); ++row) {
-    const model::Parameter& own = model.own.row(row);
+    const model::Parameter& own = model.table.row(row);
     if (own.packing.is_dense()) continue;
     ++num_packed;
     if (own.count() == 0) continue;

@@ -9,12 +9,8 @@
 
 #include "base/base_hash.hpp"
 #include "base/detail/base_weights.hpp"
-#include "base/initial_weights.hpp"
 #include "model/part.hpp"
-#include "plan/layout/bucket.hpp"
-#include "support/mesh.hpp"
-#include "support/ranks.hpp"
-#include "unit/base/loaded_model.hpp"
+#include "support/model.hpp"
 #include "unit/base/packed_models.hpp"
 
 namespace finetune::base::packed_models_test {
@@ -118,7 +114,7 @@ TEST_P(PackedModelsOn, AreUnpackedToTheSameBits) {
   LoadedModel model = loaded(of_files);
   int num_packed = 0;
   for (int row = 0; row < static_cast<int>(model.whole.rows.size()); ++row) {
-    const model::Parameter& own = model.own.row(row);
+    const model::Parameter& own = model.table.row(row);
     if (own.packing.is_dense()) continue;
     ++num_packed;
     const int unit = model.shards.unit_of(row);
@@ -150,8 +146,9 @@ TEST_P(PackedModelsOn, AreReadNextToWhatIsNotPacked) {
   model.shards.open(model.shards.unit_of(first));
   std::vector<at::Tensor> expected;
   for (int row = first; row < first + 3; ++row)
-    expected.push_back(own_part(model.own.row(row), numbers_of(GetParam().name, model.own.row(row)))
-                           .to(at::kBFloat16));
+    expected.push_back(
+        own_part(model.table.row(row), numbers_of(GetParam().name, model.table.row(row)))
+            .to(at::kBFloat16));
   EXPECT_TRUE(at::equal(model.shards.weight({first, 3}), at::cat(expected)));
   model.shards.close(model.shards.unit_of(first));
 }

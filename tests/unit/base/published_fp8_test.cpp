@@ -7,16 +7,13 @@
 
 #include "base/base_hash.hpp"
 #include "base/detail/base_weights.hpp"
-#include "base/initial_weights.hpp"
 #include "base/packed_files.hpp"
 #include "comm/agree.hpp"
 #include "model/layout.hpp"
 #include "model/part.hpp"
-#include "plan/layout/bucket.hpp"
-#include "support/mesh.hpp"
-#include "support/ranks.hpp"
+#include "support/architecture.hpp"
+#include "support/model.hpp"
 #include "unit/base/fp8_model.hpp"
-#include "unit/base/loaded_model.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::base::published_fp8_test {
@@ -43,21 +40,14 @@ struct Case {
 /// Sizes that are no multiples of a block, where ranks do not share them out.
 model::Architecture architecture(const Case& of) {
   const bool is_cut = of.scales == Fp8Scales::block && of.parts.tp > 1;
-  model::Architecture a;
-  a.num_layers = 1;
-  a.vocab_size = 13;
-  a.d_model = 200;
-  a.num_heads = is_cut ? 4 : 5;
-  a.num_kv_heads = is_cut ? 2 : 5;
-  a.head_size = is_cut ? 128 : 40;
-  a.d_ff = is_cut ? 256 : 168;
+  model::Architecture a = tests::architecture_of(is_cut ? tests::Size{1, 200, 4, 2, 128, 256, 13}
+                                                        : tests::Size{1, 200, 5, 5, 40, 168, 13});
   if (of.has_latents) {
     a.rotary_size = 8;
     a.latents = {.d_key_value = 150, .d_query = 144, .unturned = 32, .value_size = 24};
   }
   if (of.has_experts) {
-    a.layers.resize(1);
-    a.layers[0].has_experts = true;
+    a.layers = {tests::expert_layer};
     a.experts = {.num = 5, .top_k = 2, .d_ff = 72};
   }
   return a;
@@ -97,9 +87,7 @@ weights::ModelFiles write_model(const Case& of, const std::filesystem::path& fol
 class PublishedFp8 : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const Parts& parts = GetParam().parts;
-    if (!tests::can_have(world().size(), 0, {.tp = parts.tp * parts.ep}))
-      GTEST_SKIP() << "too few ranks";
+    if (!tests::can_share(GetParam().parts)) GTEST_SKIP() << "too few ranks";
   }
 };
 
@@ -110,7 +98,7 @@ TEST_P(PublishedFp8, IsUnpackedToTheProductsOfValuesAndScalesOnAnyRanks) {
                     files);
   int num_packed = 0;
   for (int row = 0; row < static_cast<int>(model.whole.rows.size()); ++row) {
-    const model::Parameter& own = model.own.row(row);
+    const model::Parameter& own = model.table.row(row);
     if (own.packing.is_dense() || own.count() == 0) continue;
     ++num_packed;
     const int unit = model.shards.unit_of(row);
@@ -129,7 +117,7 @@ TEST_P(PublishedFp8, IsReadByProductsAsOneMatrix) {
   const weights::TestFolder folder;
   LoadedModel model(architecture(GetParam()), table_of(GetParam()), GetParam().parts, world(),
                     write_model(GetParam(), folder.path()));
-  const model::RowRange qkv = model.own.decoder.blocks[0].qkv;
+  const model::RowRange qkv = model.table.decoder.blocks[0].qkv;
   const int unit = model.shards.unit_of(qkv.first);
   model.shards.open(unit);
   std::vector<at::Tensor> parts;

@@ -13,7 +13,7 @@
 #include "base/detail/frozen_weights.hpp"
 #include "comm/agree.hpp"
 #include "plan/layout/bucket.hpp"
-#include "unit/train/tiny_model.hpp"
+#include "support/tiny_model.hpp"
 
 namespace finetune::base::quantise_test {
 namespace {
@@ -54,18 +54,16 @@ model::ParameterTable quantised_table(const model::Architecture& architecture) {
 
 /// What load_frozen says of a model with this value in its last packed row.
 std::string message_of_run(const Spoilt& spoilt) {
-  const model::ParameterTable table =
-      quantised_table(tests::tiny_architecture(tests::TinyKind::own_head));
-  const shard::Options options = tests::TinyModel::in_fp32();
-  const plan::ShardMap map(table, tests::world().size(), {.compute = options.numbers.compute});
-  shard::ModelShards shards(table, map, shard::one_copy(tests::world()), options);
+  tests::ShardedTable of(quantised_table(tests::tiny_architecture(tests::TinyKind::own_head)),
+                         shard::one_copy(tests::world()), tests::TinyModel::in_fp32());
+  const model::ParameterTable& table = of.table;
   int last = -1;
   for (int i = 0; i < static_cast<int>(table.rows.size()); ++i)
     if (!table.row(i).packing.is_dense()) last = i;
   const WeightSource source = {[&](int row, std::int64_t first, std::span<float> target) {
     (row == last ? spoilt : Spoilt{}).read(first, target);
   }};
-  const std::string message = message_of([&] { load_frozen(source, shards); });
+  const std::string message = message_of([&] { load_frozen(source, of.shards); });
   EXPECT_TRUE(message.empty() || message.find(table.row(last).name) != std::string::npos)
       << message;
   return message;

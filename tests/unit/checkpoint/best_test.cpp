@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 #include "unit/checkpoint/support.hpp"
 
 namespace finetune::checkpoint::best_test {
@@ -33,13 +34,7 @@ TEST(OpenBest, TakesTheLowestValidationLossAndTheNewestOfEqualOnes) {
 TEST(OpenBest, SaysWhyThereIsNone) {
   const tests::SharedFolder folder;
   const auto refusal = [&] {
-    try {
-      open_best(folder.path());
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.kind(), core::ErrorKind::input);
-      return std::string(error.what());
-    }
-    return std::string("nothing thrown");
+    return finetune::tests::refusal_of(core::ErrorKind::input, [&] { open_best(folder.path()); });
   };
   EXPECT_NE(refusal().find("there is no checkpoint"), std::string::npos);
   save_with(folder.path(), 5, core::Json::object());

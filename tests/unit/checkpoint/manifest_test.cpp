@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 #include "unit/checkpoint/support.hpp"
 
 namespace finetune::checkpoint::manifest_test {
@@ -54,13 +55,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_manifest(text, "MANIFEST.json");
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::input) << error.what();
-    return error.what();
-  }
-  return "accepted";
+  return finetune::tests::refusal_of(
+      core::ErrorKind::input, [&] { parse_manifest(text, "MANIFEST.json"); }, "accepted");
 }
 
 TEST(Manifest, ReadsWhatItWrites) {

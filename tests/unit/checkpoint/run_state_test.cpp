@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 
 namespace finetune::checkpoint::run_state_test {
 namespace {
@@ -32,13 +33,9 @@ core::Json whole() {
 }
 
 std::string refusal(const core::Json& json) {
-  try {
+  return finetune::tests::refusal_of(core::ErrorKind::input, [&] {
     RunState::from_json(json).require("out/step-0000000007/state.json");
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::input);
-    return error.what();
-  }
-  return "";
+  });
 }
 
 std::string refusal_of(const char* field) {

@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/checkpoint/support.hpp"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
-#include "support/folders.hpp"
 
 namespace finetune::checkpoint::tests {
-
-SharedFolder::SharedFolder(const comm::Communicator& world) : world_(world) {
-  std::string name = (finetune::tests::build_folder() / "tests/ckpt.XXXXXX").string();
-  if (world.is_root() && ::mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = world.broadcast_text(name);
-}
-
-SharedFolder::~SharedFolder() {
-  world_.barrier();
-  std::error_code ignored;
-  if (world_.is_root()) std::filesystem::remove_all(path_, ignored);
-}
 
 std::vector<TestTensor> uneven_model() {
   using core::DType;
@@ -185,12 +169,6 @@ std::int64_t wrong_bytes(const std::vector<TestTensor>& model, const Shard& shar
     wrong += byte != byte_of(tensor, i, version);
   });
   return wrong;
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {

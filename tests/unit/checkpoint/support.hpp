@@ -13,23 +13,12 @@
 #include "checkpoint/save/save.hpp"
 #include "comm/communicator.hpp"
 #include "core/tensor_slice.hpp"
+#include "support/files.hpp"
+#include "support/shared_folder.hpp"
 
 namespace finetune::checkpoint::tests {
 
-/// A new folder that all ranks of `world` share, removed at the end. Collective on `world`.
-class SharedFolder {
- public:
-  explicit SharedFolder(const comm::Communicator& world = {});
-  ~SharedFolder();
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  comm::Communicator world_;
-  std::filesystem::path path_;
-};
+using finetune::tests::SharedFolder;
 
 struct TestTensor {
   std::string kind;
@@ -83,7 +72,9 @@ SaveReport save_model(const comm::Communicator& world, const std::filesystem::pa
 std::int64_t wrong_bytes(const std::vector<TestTensor>& model, const Shard& shard,
                          std::int64_t version);
 
-std::string read_file(const std::filesystem::path& path);
+inline std::string read_file(const std::filesystem::path& path) {
+  return finetune::tests::file_text(path);
+}
 void write_file(const std::filesystem::path& path, const std::string& text);
 void flip_bit(const std::filesystem::path& path, std::int64_t byte, int bit);
 

@@ -12,6 +12,7 @@
 
 #include "comm/agree.hpp"
 #include "comm/detail/installed_gpus.hpp"
+#include "support/errors.hpp"
 #include "support/ranks.hpp"
 
 namespace finetune::comm::device_test {
@@ -32,13 +33,7 @@ std::string complaint(const std::string& uuid) {
 
 /// What gpus_to_use throws; empty if it decides.
 std::string refusal(UseOfGpus asked, const GpuFacts& facts) {
-  try {
-    gpus_to_use(asked, facts);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
-    return error.what();
-  }
-  return "";
+  return tests::refusal_of(core::ErrorKind::environment, [&] { gpus_to_use(asked, facts); });
 }
 
 const CudaState works = {.is_built = true, .usable = 4, .driver_for = "13.0", .built_for = "13.0"};

@@ -5,18 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 
 namespace finetune::core::json_test {
 namespace {
 
 std::string message_of(const std::string& text) {
-  try {
-    parse_json(text, "a.json", 7);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::input);
-    return error.what();
-  }
-  return "";
+  return tests::refusal_of(ErrorKind::input, [&] { parse_json(text, "a.json", 7); });
 }
 
 TEST(Json, ErrorsNameFileLineAndColumn) {

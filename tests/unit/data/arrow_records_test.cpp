@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "data/text/detail/split_files.hpp"
 #include "support/folders.hpp"
 #include "unit/data/fake.hpp"
@@ -16,11 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path golden = tests::source_folder() / "tests/golden/data";
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// What is found for a path, one after the other; backwards, as any order is allowed.
 std::vector<core::Json> all_of(const DataPath& where) {
@@ -44,7 +36,7 @@ void expect_equal(const std::vector<core::Json>& rows, const core::Json& expecte
 }
 
 TEST(Arrow, RowsOfSavedDataSetsAreThoseOfTheLibrary) {
-  const core::Json expected = core::Json::parse(bytes_of(golden / "arrow.json"));
+  const core::Json expected = core::Json::parse(tests::file_text(golden / "arrow.json"));
   for (const char* split : {"train", "test"}) {
     SCOPED_TRACE(split);
     const std::string name = std::string("saved-") + split;
@@ -55,7 +47,7 @@ TEST(Arrow, RowsOfSavedDataSetsAreThoseOfTheLibrary) {
 }
 
 TEST(Arrow, RowsOfFeatherFilesAreThoseOfTheLibrary) {
-  const core::Json expected = core::Json::parse(bytes_of(golden / "arrow.json"));
+  const core::Json expected = core::Json::parse(tests::file_text(golden / "arrow.json"));
   for (const char* codec : {"uncompressed", "lz4", "zstd"}) {
     SCOPED_TRACE(codec);
     const fs::path path = golden / ("arrow-" + std::string(codec) + ".feather");
@@ -75,14 +67,16 @@ TEST(Arrow, RefusesWhatIsNoArrowFile) {
   EXPECT_EQ(refusal_of("{\"text\": \"a\"}"),
             "65: d.arrow: is no Arrow file (at byte 4 begins a message of 1702109819 bytes, it has "
             "13). Copy or write it again.");
-  const std::string stream = bytes_of(golden / "arrow-saved/test/data-00000-of-00001.arrow");
+  const std::string stream =
+      tests::file_text(golden / "arrow-saved/test/data-00000-of-00001.arrow");
   EXPECT_TRUE(refusal_of(stream.substr(0, stream.size() - 100))
                   .starts_with("65: d.arrow: is truncated or damaged ("))
       << refusal_of(stream.substr(0, stream.size() - 100));
 }
 
 TEST(Arrow, RefusesAStreamThatHasNoEnd) {
-  const std::string stream = bytes_of(golden / "arrow-saved/test/data-00000-of-00001.arrow");
+  const std::string stream =
+      tests::file_text(golden / "arrow-saved/test/data-00000-of-00001.arrow");
   ASSERT_EQ(refusal_of(stream), "nothing thrown");
   const std::string end("\xff\xff\xff\xff\0\0\0\0", 8);
   ASSERT_TRUE(stream.ends_with(end));
@@ -91,17 +85,10 @@ TEST(Arrow, RefusesAStreamThatHasNoEnd) {
 }
 
 TEST(Arrow, EveryDamageIsRefusedOrRead) {
-  const std::string file = bytes_of(golden / "arrow-uncompressed.feather");
-  std::size_t refused = 0;
-  for (std::size_t at = 8; at + 1 < file.size(); at += 13) {
-    std::string damaged = file;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
-    const std::string said = refusal_of(damaged);
-    if (said.starts_with("65: d.arrow: ")) ++refused;
-    EXPECT_TRUE(said == "nothing thrown" || said.starts_with("65: d.arrow: "))
-        << at << ": " << said;
-  }
-  EXPECT_GT(refused, 20u);
+  const std::string file = tests::file_text(golden / "arrow-uncompressed.feather");
+  EXPECT_GT(
+      tests::expect_damage_refused_or_read(file, 8, file.size() - 1, 13, "d.arrow", refusal_of),
+      20u);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using tests::CacheSetup;
-using tests::read;
+using tests::file_text;
 
 /// The child: loads what the variable names. In the parent there is none.
 TEST(TokenCacheChild, Loads) {
@@ -42,7 +42,7 @@ TEST(TokenCache, AFullDiskLeavesNoFileBehind) {
   for (const char* point : {"data.write", "data.complete", "data.publish"}) {
     const CacheSetup setup({});
     EXPECT_EQ(run_child(setup, std::string(point) + ":*:1:enospc"), 0) << point;
-    EXPECT_TRUE(setup.folder.cached().empty()) << point;
+    EXPECT_TRUE(tests::cached_in(setup.folder).empty()) << point;
   }
 }
 
@@ -74,7 +74,7 @@ TEST(TokenCache, TwoProcessesMakingTheSameFileBothGetIt) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  EXPECT_EQ(setup.folder.cached().size(), 1u);
+  EXPECT_EQ(tests::cached_in(setup.folder).size(), 1u);
   EXPECT_TRUE(setup.load().was_cached);
 }
 
@@ -83,14 +83,14 @@ TEST(TokenCache, WhatAKilledWriterLeftIsRemovedLater) {
     CacheSetup setup({});
     setup.cache.memory_bytes = 100;
     EXPECT_NE(run_child(setup, std::string(point) + ":*:1:kill"), 0) << point;
-    for (const std::string& name : setup.folder.cached()) {
+    for (const std::string& name : tests::cached_in(setup.folder)) {
       EXPECT_NE(name.find(".tmp-"), std::string::npos) << name;
       // Nobody has written to it for a long time.
       const timespec times[] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
       ::utimensat(AT_FDCWD, (setup.cache.folder / name).c_str(), times, 0);
     }
     EXPECT_FALSE(setup.load().was_cached);
-    const auto names = setup.folder.cached();
+    const auto names = tests::cached_in(setup.folder);
     ASSERT_EQ(names.size(), 1u) << point;
     EXPECT_TRUE(names[0].ends_with(".h5")) << names[0];
   }
@@ -117,7 +117,7 @@ TEST(TokenCache, IsAnOrdinaryHdf5File) {
             0);
   const CacheFile file = CacheFile::open(loaded.cache_file);
   const auto bytes = std::as_bytes(file.arrays.tokens);
-  EXPECT_EQ(read(out), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  EXPECT_EQ(file_text(out), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace

@@ -3,51 +3,27 @@
 // What tests of the token cache share: a folder, data and settings.
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "core/random.hpp"
 #include "data/tokens/load.hpp"
+#include "support/shared_folder.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::tests {
 
-/// A folder that ranks share, removed at the end. Collective on them.
-class SharedFolder {
- public:
-  explicit SharedFolder(comm::Communicator ranks) : ranks_(std::move(ranks)) {
-    path_ = ranks_.broadcast_text(own_.path().string());
-  }
-  ~SharedFolder() { ranks_.barrier(); }
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  /// Written by the root, seen by all.
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    if (ranks_.is_root()) std::ofstream(path_ / name, std::ios::binary) << content;
-    ranks_.barrier();
-    return path_ / name;
-  }
-  /// Names of what is in the folder of the cache.
-  std::vector<std::string> cached() const {
-    ranks_.barrier();
-    std::vector<std::string> names;
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(path_ / "cache", ignored))
-      if (entry.path().filename() != "digests.json") names.push_back(entry.path().filename());
-    std::ranges::sort(names);
-    ranks_.barrier();
-    return names;
-  }
-
- private:
-  comm::Communicator ranks_;
-  TemporaryFolder own_;
-  std::filesystem::path path_;
-};
+/// Names of what is in the cache of a folder. Collective on its ranks.
+inline std::vector<std::string> cached_in(const SharedFolder& folder) {
+  folder.ranks().barrier();
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "cache", ignored))
+    if (entry.path().filename() != "digests.json") names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  folder.ranks().barrier();
+  return names;
+}
 
 struct CacheSetup {
   comm::Communicator ranks;
@@ -82,11 +58,6 @@ struct CacheSetup {
 inline std::string kept(const data::Loaded& loaded) {
   return loaded.fingerprint + " " + fingerprint_of(loaded.dataset) + " " +
          to_json(loaded.report).dump();
-}
-
-inline std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace finetune::tests

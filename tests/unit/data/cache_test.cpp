@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using tests::CacheSetup;
 using tests::FakeSource;
+using tests::file_text;
 using tests::kept;
-using tests::read;
 using tests::refusal;
 using tests::SharedFolder;
 using tests::world;
@@ -50,7 +50,7 @@ TEST(TokenCache, HoldsWhatOneRankHasInMemory) {
     EXPECT_TRUE(found.was_cached);
     EXPECT_EQ(kept(found), expected);
     EXPECT_EQ(setup.source.num_read, 0);
-    EXPECT_EQ(setup.folder.cached().size(), 1u);
+    EXPECT_EQ(tests::cached_in(setup.folder).size(), 1u);
   }
 }
 
@@ -60,7 +60,7 @@ TEST(TokenCache, HoldsTheSameWhereRanksSpillToFiles) {
       kept(load({}, setup.source, setup.layout, setup.options, CacheOptions{}));
   setup.cache.memory_bytes = 100;
   EXPECT_EQ(kept(setup.load()), expected);
-  EXPECT_EQ(setup.folder.cached().size(), 1u);
+  EXPECT_EQ(tests::cached_in(setup.folder).size(), 1u);
 }
 
 TEST(TokenCache, IsFoundByAnyNumberOfRanks) {
@@ -142,7 +142,7 @@ TEST(TokenCache, AppliesLimitsToWhatAnEarlierStartFound) {
 
 /// The only file of the cache.
 fs::path file_of(const CacheSetup& setup) {
-  const auto names = setup.folder.cached();
+  const auto names = tests::cached_in(setup.folder);
   return setup.folder.path() / "cache" / (names.empty() ? "none" : names[0]);
 }
 
@@ -150,13 +150,13 @@ fs::path file_of(const CacheSetup& setup) {
 void expect_mended(const CacheSetup& setup, const char* what,
                    const std::function<void(const fs::path&)>& damage) {
   const fs::path path = file_of(setup);
-  const std::string sound = read(path);
+  const std::string sound = file_text(path);
   world().barrier();
   if (world().is_root()) damage(path);
   world().barrier();
   EXPECT_FALSE(setup.load().was_cached) << what;
   EXPECT_TRUE(setup.load().was_cached) << what;
-  EXPECT_EQ(read(path), sound) << what;
+  EXPECT_EQ(file_text(path), sound) << what;
   world().barrier();
 }
 
@@ -170,7 +170,7 @@ TEST(TokenCache, IsMadeAgainWhereItIsDamaged) {
   CacheSetup setup(world());
   setup.load();
   const CacheLayout layout = CacheFile::open(file_of(setup)).layout;
-  const std::string bytes = read(file_of(setup));
+  const std::string bytes = file_text(file_of(setup));
   const auto flip = [&](std::int64_t at) {
     return [&, at](const fs::path& path) {
       overwrite(path, at, static_cast<char>(bytes[static_cast<std::size_t>(at)] ^ 1));

@@ -3,11 +3,9 @@
 // What data tests share: a tokenizer of one token a byte, samples in memory, files that go away.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -20,6 +18,7 @@
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
 #include "data/tokens/detail/dataset.hpp"
+#include "support/files.hpp"
 
 namespace finetune::tests {
 
@@ -162,33 +161,6 @@ inline std::string fingerprint_of(const data::Dataset& dataset) {
   return core::fingerprint(digests);
 }
 
-/// A folder of this test and rank, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> count{0};
-    path_ = std::filesystem::temp_directory_path() /
-            ("finetune-data-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
 /// "65: message" of the core::Error that `f` throws, with `folder` cut out; "nothing thrown"
 /// otherwise.
 inline std::string refusal(const std::function<void()>& f,
@@ -205,6 +177,24 @@ inline std::string refusal(const std::function<void()>& f,
     return std::to_string(error.exit_code()) + ": " + text;
   }
   return "nothing thrown";
+}
+
+/// Of each `step`th byte of `file` from `first` on, changed: what is said of it is a refusal of
+/// `name`, or nothing. Returns how many were refused.
+template <typename RefusalOf>
+std::size_t expect_damage_refused_or_read(const std::string& file, std::size_t first,
+                                          std::size_t last, std::size_t step,
+                                          const std::string& name, const RefusalOf& refusal_of) {
+  std::size_t refused = 0;
+  for (std::size_t at = first; at < last; at += step) {
+    std::string damaged = file;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
+    const std::string said = refusal_of(damaged);
+    const bool is_refused = said.starts_with("65: " + name + ": ");
+    refused += is_refused ? 1 : 0;
+    EXPECT_TRUE(is_refused || said == "nothing thrown") << at << ": " << said;
+  }
+  return refused;
 }
 
 /// `refusal` of a file of this name, or of any record in it.

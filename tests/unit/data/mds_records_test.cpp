@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "data/records/detail/mds_values.hpp"
 #include "data/text/detail/split_files.hpp"
 #include "support/folders.hpp"
@@ -19,11 +16,6 @@ using tests::TemporaryFolder;
 
 const fs::path golden = tests::source_folder() / "tests/golden/data";
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// What choose_split finds in a folder, one after the other.
 std::vector<core::Json> all_of(const fs::path& folder) {
   std::vector<core::Json> samples;
@@ -36,7 +28,7 @@ std::vector<core::Json> all_of(const fs::path& folder) {
 }
 
 TEST(Mds, SamplesAreThoseOfItsReader) {
-  const core::Json expected = core::Json::parse(bytes_of(golden / "mds.json"));
+  const core::Json expected = core::Json::parse(tests::file_text(golden / "mds.json"));
   for (const char* name : {"texts", "zstd", "gz", "tokens", "bytes"}) {
     const auto samples = all_of(golden / (std::string("mds-") + name));
     ASSERT_EQ(samples.size(), expected[name].size()) << name;
@@ -99,7 +91,7 @@ std::string refusal_of(std::string bytes) {
 }
 
 TEST(Mds, RefusesWhatIsNoShard) {
-  const std::string shard = bytes_of(golden / "mds-texts/shard.00000.mds");
+  const std::string shard = tests::file_text(golden / "mds-texts/shard.00000.mds");
   EXPECT_EQ(refusal_of("abc"),
             "65: d.mds: cannot be read as an MDS shard (it has 3 bytes, too few for 0 samples). "
             "Copy or write it again.");

@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
@@ -16,18 +13,14 @@ using tests::TemporaryFolder;
 
 const std::filesystem::path golden = tests::source_folder() / "tests/golden/data";
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string with(std::string bytes, std::size_t at, const std::string& other) {
   return bytes.replace(at, other.size(), other);
 }
 
 /// What is said of an index beside the golden tokens, less the folder.
 std::string refusal_of(const std::string& index,
-                       const std::string& tokens = bytes_of(golden / "megatron-uint16.bin")) {
+                       const std::string& tokens = tests::file_text(golden /
+                                                                    "megatron-uint16.bin")) {
   const TemporaryFolder folder;
   folder.write("d.bin", tokens);
   return tests::refusal(
@@ -40,7 +33,7 @@ std::string refusal_of(const std::string& index,
 }
 
 TEST(Megatron, DocumentsAreThoseOfItsReader) {
-  const core::Json expected = core::Json::parse(bytes_of(golden / "megatron.json"));
+  const core::Json expected = core::Json::parse(tests::file_text(golden / "megatron.json"));
   for (const char* dtype : {"uint16", "int32"}) {
     const auto path = golden / ("megatron-" + std::string(dtype) + ".idx");
     const auto records = open_records(path);
@@ -64,7 +57,7 @@ TEST(Megatron, EitherFileOrTheBeginningOfTheirNamesNamesBoth) {
 }
 
 TEST(Megatron, RefusesWhatIsNoIndex) {
-  const std::string index = bytes_of(golden / "megatron-uint16.idx");
+  const std::string index = tests::file_text(golden / "megatron-uint16.idx");
   EXPECT_EQ(refusal_of("MMIDIDX"),
             "65: d.idx: is no index of Megatron-LM (it does not begin as one (MMIDIDX)). Copy or "
             "write it again.");
@@ -82,8 +75,8 @@ TEST(Megatron, RefusesWhatIsNoIndex) {
 }
 
 TEST(Megatron, RefusesTokensThatItsIndexDoesNotKnow) {
-  const std::string tokens = bytes_of(golden / "megatron-uint16.bin");
-  EXPECT_EQ(refusal_of(bytes_of(golden / "megatron-uint16.idx"), tokens + "ab"),
+  const std::string tokens = tests::file_text(golden / "megatron-uint16.bin");
+  EXPECT_EQ(refusal_of(tests::file_text(golden / "megatron-uint16.idx"), tokens + "ab"),
             "65: d.bin: has " + std::to_string(tokens.size() + 2) +
                 " bytes (the last sequence of d.idx ends at byte " + std::to_string(tokens.size()) +
                 ", so the rest would be left out). Copy both files again, or write the index again "
@@ -91,8 +84,8 @@ TEST(Megatron, RefusesTokensThatItsIndexDoesNotKnow) {
 }
 
 TEST(Megatron, RefusesAnIndexThatLeadsOutOfItsFiles) {
-  const std::string index = bytes_of(golden / "megatron-uint16.idx");
-  const std::string tokens = bytes_of(golden / "megatron-uint16.bin");
+  const std::string index = tests::file_text(golden / "megatron-uint16.idx");
+  const std::string tokens = tests::file_text(golden / "megatron-uint16.bin");
   EXPECT_EQ(refusal_of(index, tokens.substr(0, 20)),
             "65: d.idx: document 4: a sequence of 3 tokens begins at byte 18 (d.bin has 20 bytes). "
             "Copy or write it again.");

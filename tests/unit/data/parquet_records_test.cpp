@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
@@ -16,17 +13,12 @@ namespace fs = std::filesystem;
 
 const fs::path golden = tests::source_folder() / "tests/golden/data";
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::unique_ptr<Records> open(const fs::path& path) {
   return std::make_unique<ParquetFileRecords>(core::File(path, core::File::Mode::read));
 }
 
 TEST(ParquetFile, RowsAreThoseOfTheLibrary) {
-  const core::Json expected = core::Json::parse(bytes_of(golden / "rows.json"));
+  const core::Json expected = core::Json::parse(tests::file_text(golden / "rows.json"));
   for (const char* way : {"snappy", "plain", "gzip-v2", "zstd-deltas", "lz4-old"}) {
     SCOPED_TRACE(way);
     const fs::path path = golden / ("rows-" + std::string(way) + ".parquet");
@@ -60,23 +52,16 @@ TEST(ParquetFile, RefusesWhatIsNone) {
   EXPECT_EQ(refusal_of("PAR1 no PAR1"),
             "65: d.parquet: cannot be read as Parquet (its description would have 544173600 bytes, "
             "it has 12). Copy or write it again.");
-  const std::string file = bytes_of(golden / "rows-snappy.parquet");
+  const std::string file = tests::file_text(golden / "rows-snappy.parquet");
   EXPECT_TRUE(refusal_of(file.substr(0, file.size() / 2))
                   .starts_with("65: d.parquet: cannot be read as Parquet ("));
 }
 
 TEST(ParquetFile, EveryDamageIsRefusedOrRead) {
-  const std::string file = bytes_of(golden / "rows-plain.parquet");
-  std::size_t refused = 0;
-  for (std::size_t at = 4; at + 8 < file.size(); at += 397) {
-    std::string damaged = file;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
-    const std::string said = refusal_of(damaged);
-    if (said.starts_with("65: d.parquet: ")) ++refused;
-    EXPECT_TRUE(said == "nothing thrown" || said.starts_with("65: d.parquet: "))
-        << at << ": " << said;
-  }
-  EXPECT_GT(refused, 5u);
+  const std::string file = tests::file_text(golden / "rows-plain.parquet");
+  EXPECT_GT(
+      tests::expect_damage_refused_or_read(file, 4, file.size() - 8, 397, "d.parquet", refusal_of),
+      5u);
 }
 
 }  // namespace

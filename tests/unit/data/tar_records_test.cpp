@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "support/folders.hpp"
 #include "unit/data/fake.hpp"
@@ -19,11 +17,6 @@ using tests::TemporaryFolder;
 
 std::filesystem::path golden(const std::string& format) {
   return tests::source_folder() / "tests/golden/data" / ("samples-" + format + ".tar");
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// An archive of one kind of member, as small as can be.
@@ -89,7 +82,7 @@ TEST(Archives, ThatAreBrokenSayWhere) {
 }
 
 TEST(Archives, AreRefusedWhereverTheyEndOrChange) {
-  const std::string whole = bytes_of(golden("pax"));
+  const std::string whole = tests::file_text(golden("pax"));
   for (const std::size_t length : {0u, 1u, 511u, 513u, 700u, 2000u})
     EXPECT_NE(refusal_of(whole.substr(0, length)).find("cannot be read as a tar archive"),
               std::string::npos)

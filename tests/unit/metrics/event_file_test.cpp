@@ -7,21 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "core/hash.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::metrics::event_file_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 /// Event files in a folder of their own.
 class EventFileTest : public testing::Test {
@@ -81,7 +75,8 @@ TEST(Events, HaveTheBytesThatTensorBoardItselfWrites) {
       record_of(to_bytes({.wall_time_s = 1790000004,
                           .step = 2,
                           .bars = {{"norms_by_layer/weight", -1, {0.5, 0, 2.25}}}}));
-  EXPECT_EQ(bytes, read_file(tests::source_folder() / "tests/golden/metrics/events.tfevents"));
+  EXPECT_EQ(bytes,
+            tests::file_text(tests::source_folder() / "tests/golden/metrics/events.tfevents"));
 }
 
 TEST(Events, TellTheirStep) {
@@ -114,7 +109,7 @@ TEST_F(EventFileTest, TheNextStartComesBehindTheOneBeforeEvenIfAClockIsWrong) {
 
 TEST_F(EventFileTest, AKillInTheMidstOfARecordCostsThatRecord) {
   const fs::path file = write_steps(1, 3);
-  const std::string whole = read_file(file);
+  const std::string whole = tests::file_text(file);
   for (std::size_t size = size_with_steps(1, 3) - 1; size > size_with_steps(1, 2); --size) {
     std::ofstream(file, std::ios::binary) << whole.substr(0, size);
     cut_event_files(folder_, 3);
@@ -124,7 +119,7 @@ TEST_F(EventFileTest, AKillInTheMidstOfARecordCostsThatRecord) {
 
 TEST_F(EventFileTest, WhatIsDamagedIsCutWithAllThatFollows) {
   const fs::path file = write_steps(1, 3);
-  const std::string whole = read_file(file);
+  const std::string whole = tests::file_text(file);
   const std::size_t second = size_with_steps(1, 1);
   for (std::size_t i = second; i < size_with_steps(1, 2); ++i) {
     std::string damaged = whole;

@@ -10,6 +10,8 @@
 #include <sstream>
 
 #include "core/json.hpp"
+#include "support/errors.hpp"
+#include "support/files.hpp"
 
 namespace finetune::metrics::records_test {
 namespace {
@@ -113,11 +115,7 @@ class RecordFileTest : public testing::Test {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  std::string text() const {
-    std::ostringstream all;
-    all << std::ifstream(path_, std::ios::binary).rdbuf();
-    return all.str();
-  }
+  std::string text() const { return tests::file_text(path_); }
 
   const std::filesystem::path path_ = std::filesystem::temp_directory_path() /
                                       ("finetune-records-" + std::to_string(::getpid()) + ".jsonl");
@@ -148,13 +146,8 @@ TEST_F(RecordFileTest, DoesNotGrowAFileThatIsShorterThanItShouldBe) {
 }
 
 TEST_F(RecordFileTest, SaysWhereItCannotBeMade) {
-  try {
-    RecordFile file(path_ / "no such folder" / "metrics.jsonl", 0);
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::create);
-    EXPECT_NE(std::string(error.what()).find("metrics.jsonl"), std::string::npos) << error.what();
-  }
+  tests::expect_error(core::ErrorKind::create, "metrics.jsonl",
+                      [&] { RecordFile file(path_ / "no such folder" / "metrics.jsonl", 0); });
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
+#include "unit/model/cached.hpp"
 
 namespace finetune::model::attention_pass_test {
 namespace {
@@ -130,29 +131,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ChunkOverPacked", 1, 20, 0, 4, {{0, 9, false}, {9, 10, false}, {19, 1, true}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-/// The tokens of one sequence in passes of these lengths, with the cache.
-at::Tensor with_cache(const at::Tensor& qkv, const AttentionShape& s,
-                      const std::vector<std::int64_t>& passes, Path path) {
-  TinyWeights weights({});
-  Ops ops(weights, path);
-  KvCache cache;
-  cache.layers.resize(1);
-  std::vector<at::Tensor> outputs;
-  for (const std::int64_t length : passes) {
-    const Sequence sequence = make_sequence(architecture, length, cache);
-    outputs.push_back(ops.attention(qkv.narrow(0, cache.length, length).clone(), s, sequence, 0));
-    cache.length += length;
-  }
-  return at::cat(outputs);
-}
-
 TEST(AttentionWithCache, KeepsToWindowAndChunk) {
   const at::Tensor qkv = normal({19, shape(0, 0).num_channels()}, 3);
   for (const auto& s : {shape(0, 0), shape(4, 0), shape(0, 6)}) {
     const at::Tensor expected = plain(qkv, s, {{0, 19, false}});
     for (const Path path : {Path::kernels, Path::composed}) {
-      expect_within(with_cache(qkv, s, {11, 1, 1, 1, 1, 1, 1, 1, 1}, path), expected, 1e-5);
-      expect_within(with_cache(qkv, s, {5, 8, 6}, path), expected, 1e-5);
+      expect_within(tests::with_cache(architecture, qkv, s, {11, 1, 1, 1, 1, 1, 1, 1, 1}, path),
+                    expected, 1e-5);
+      expect_within(tests::with_cache(architecture, qkv, s, {5, 8, 6}, path), expected, 1e-5);
     }
   }
 }

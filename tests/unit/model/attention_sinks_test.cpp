@@ -12,7 +12,7 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::attention_sinks_test {
 namespace {

@@ -7,7 +7,8 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
+#include "unit/model/cached.hpp"
 
 namespace finetune::model::attention_test {
 namespace {
@@ -23,23 +24,6 @@ at::Tensor without_cache(const at::Tensor& qkv, const AttentionShape& shape, std
   TinyWeights weights({});
   const Sequence sequence = make_sequence(architecture, batch, qkv.size(0) / batch);
   return Ops(weights, path).attention(qkv.clone(), shape, sequence, 0);
-}
-
-/// Feeds the tokens of one sequence in passes of these lengths.
-at::Tensor with_cache(const at::Tensor& qkv, const AttentionShape& shape,
-                      const std::vector<std::int64_t>& passes, Path path) {
-  TinyWeights weights({});
-  Ops ops(weights, path);
-  KvCache cache;
-  cache.layers.resize(1);
-  std::vector<at::Tensor> outputs;
-  for (const std::int64_t length : passes) {
-    const Sequence sequence = make_sequence(architecture, length, cache);
-    outputs.push_back(
-        ops.attention(qkv.narrow(0, cache.length, length).clone(), shape, sequence, 0));
-    cache.length += length;
-  }
-  return at::cat(outputs);
 }
 
 /// A plain softmax over earlier tokens, in double, without positions.
@@ -94,7 +78,7 @@ TEST_P(AttentionOf, WithACacheIsThatWithoutOne) {
   const at::Tensor expected = without_cache(input, shape_, 1, path());
   for (const std::vector<std::int64_t>& passes : std::vector<std::vector<std::int64_t>>{
            {9}, {3, 1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 7}}) {
-    expect_within(with_cache(input, shape_, passes, path()), expected, 1e-6);
+    expect_within(tests::with_cache(architecture, input, shape_, passes, path()), expected, 1e-6);
   }
 }
 

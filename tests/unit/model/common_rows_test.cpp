@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/products.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::common_rows_test {
 namespace {

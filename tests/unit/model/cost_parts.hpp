@@ -2,9 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of blocks as published models have them, small, for the tests of costs.
 
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
 #include "model/architecture.hpp"
 
 namespace finetune::model::cost_test {
+
+inline constexpr std::int64_t batch = 2, length = 48, tokens = batch * length;
+
+struct Bytes {
+  std::int64_t kept = 0;
+  std::int64_t worst = 0;  ///< in addition
+};
+
+inline void expect_counted(const Bytes& is, const Bytes& planned) {
+  EXPECT_EQ(is.kept, planned.kept);
+  EXPECT_NEAR(static_cast<double>(is.worst) / static_cast<double>(planned.worst), 1, 0.05);
+}
 
 /// As gpt-oss has them.
 inline constexpr Experts biased_experts{.num = 6,

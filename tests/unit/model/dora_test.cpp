@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Magnitudes of rows (DoRA) beside rows that have no direction.
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 #include "adapters/lora/math.hpp"
 #include "model/projection.hpp"

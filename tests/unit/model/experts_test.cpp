@@ -8,7 +8,7 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::experts_test {
 namespace {
@@ -20,13 +20,11 @@ using tests::TinyWeights;
 constexpr std::int64_t tokens = 11, width = 6, hidden = 5, num_experts = 4;
 
 Experts experts(std::int64_t top_k, bool normalizes, bool scales_input) {
-  Experts e;
-  e.num = num_experts;
-  e.top_k = top_k;
-  e.d_ff = hidden;
-  e.normalizes = normalizes;
-  e.scales_input = scales_input;
-  return e;
+  return {.num = num_experts,
+          .top_k = top_k,
+          .d_ff = hidden,
+          .normalizes = normalizes,
+          .scales_input = scales_input};
 }
 
 /// As DeepSeek 3 and GLM 4.5 choose them.
@@ -68,27 +66,14 @@ std::pair<std::vector<at::Tensor>, ExpertRows> with_correction(const Experts& e,
   return {weights, rows};
 }
 
-/// Rows: the router, then gate with up (one tensor here) and down of each expert; or fused.
+std::vector<at::Tensor> weights_in(ExpertTensors tensors) {
+  return tests::expert_weights(tensors, normal({num_experts, width}, 1), hidden);
+}
 std::vector<at::Tensor> separate_weights() {
-  std::vector<at::Tensor> all{normal({num_experts, width}, 1)};
-  for (std::uint64_t e = 0; e < num_experts; ++e) {
-    all.push_back(normal({2 * hidden, width}, 10 + e) * 0.5);
-    all.push_back(normal({width, hidden}, 20 + e) * 0.5);
-  }
-  return all;
+  return weights_in(ExpertTensors::separate);
 }
-constexpr ExpertRows separate_rows{.router = 0, .gate_up = {1, 1}, .down = 2, .stride = 2};
-
-std::vector<at::Tensor> fused_weights() {
-  const auto all = separate_weights();
-  std::vector<at::Tensor> gate_up, down;
-  for (std::size_t e = 0; e < num_experts; ++e) {
-    gate_up.push_back(all[1 + 2 * e].t());
-    down.push_back(all[2 + 2 * e].t());
-  }
-  return {all[0], at::stack(gate_up), at::stack(down)};
-}
-constexpr ExpertRows fused_rows{.router = 0, .gate_up = {1, 1}, .down = 2, .stride = 0};
+const ExpertRows separate_rows = tests::expert_rows(ExpertTensors::separate);
+const ExpertRows fused_rows = tests::expert_rows(ExpertTensors::fused);
 
 /// Two samples of 4 and 5 tokens, and two of padding.
 struct Samples {
@@ -218,7 +203,8 @@ TEST_P(ExpertsOf, AreTheSameInOneTensor) {
   const at::Tensor x = normal({tokens, width}, 3).set_requires_grad(true);
   const at::Tensor d_y = normal({tokens, width}, 4);
   const auto [of_each, rows_of_each] = with_correction(e, separate_weights(), separate_rows);
-  const auto [of_all, rows_of_all] = with_correction(e, fused_weights(), fused_rows);
+  const auto [of_all, rows_of_all] =
+      with_correction(e, weights_in(ExpertTensors::fused), fused_rows);
   TinyWeights separate(of_each), fused(of_all);
   Ops of_separate(separate), of_fused(fused);
   for (int pass = 0; pass < 2; ++pass) {  // the second adds to the gradients of the first
@@ -246,7 +232,7 @@ TEST_P(ExpertsOf, AreTheSameInBf16WidenedToFp32) {
   // Values that bf16 has: routing must not change by rounding.
   const auto round = [](const at::Tensor& x) { return x.to(at::kBFloat16); };
   std::vector<at::Tensor> narrow, wide;
-  const auto [all, rows] = with_correction(e, fused_weights(), fused_rows);
+  const auto [all, rows] = with_correction(e, weights_in(ExpertTensors::fused), fused_rows);
   for (const at::Tensor& weight : all) {
     narrow.push_back(round(weight));
     wide.push_back(round(weight).to(at::kFloat));

@@ -7,8 +7,9 @@
 
 #include "model/block.hpp"
 #include "model/rope.hpp"
+#include "support/weights.hpp"
+#include "unit/model/cached.hpp"
 #include "unit/model/loss.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::float16_test {
 namespace {
@@ -116,15 +117,7 @@ TEST(Float16, AttendsToACache) {
   TinyWeights weights({});
   Ops ops(weights);
   const at::Tensor expected = ops.attention(input.to(at::kFloat), shape, make_sequence(a, 1, 7), 0);
-  KvCache cache;
-  cache.layers.resize(1);
-  std::vector<at::Tensor> outputs;
-  for (const std::int64_t length : {3, 1, 3}) {
-    outputs.push_back(ops.attention(input.narrow(0, cache.length, length).clone(), shape,
-                                    make_sequence(a, length, cache), 0));
-    cache.length += length;
-  }
-  expect_within(at::cat(outputs), expected, 5e-3);
+  expect_within(tests::with_cache(a, input, shape, {3, 1, 3}), expected, 5e-3);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "model/detail/expert_products.hpp"
 #include "model/fp8_products.hpp"
 #include "model/ops.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::fp8_experts_test {
 namespace {

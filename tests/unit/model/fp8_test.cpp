@@ -12,7 +12,7 @@
 
 #include "model/fp8_products.hpp"
 #include "model/ops.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::fp8_test {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
+#include "support/weights.hpp"
 #include "unit/model/loss.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::gradients_test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "model/detail/expert_products.hpp"
 #include "model/detail/grouped_products.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::grouped_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::head_norm_test {
 namespace {

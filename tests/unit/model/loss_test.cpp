@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "model/ops.hpp"
+#include "support/weights.hpp"
 #include "unit/model/loss.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::loss_test {
 namespace {

@@ -10,19 +10,13 @@
 #include "model/layout.hpp"
 #include "model/ops.hpp"
 #include "model/rope.hpp"
-#include "unit/model/table_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::memory_ops_test {
 namespace {
 
 Architecture with_layer(const Layer& layer) {
-  Architecture a = tests::rotary(8, 100);
-  a.num_layers = 1;
-  a.vocab_size = 20;
-  a.d_model = 16;
-  a.num_heads = 2;
-  a.num_kv_heads = 1;
-  a.d_ff = 24;
+  Architecture a = tests::rotary({1, 16, 2, 1, 8, 24, 20});
   a.layers = {layer};
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 8, .value_size = 6, .taps = 3};
   a.states = {.num_groups = 2,

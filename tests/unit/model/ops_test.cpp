@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "support/weights.hpp"
 #include "unit/model/loss.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::ops_test {
 namespace {

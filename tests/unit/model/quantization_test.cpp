@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "model/layout.hpp"
+#include "support/architecture.hpp"
 
 namespace finetune::model::quantization_test {
 namespace {
@@ -35,14 +36,7 @@ void expect_refused(const Json& config, const std::string& text) {
 }
 
 ParameterTable table() {
-  Architecture a;
-  a.num_layers = 2;
-  a.vocab_size = 13;
-  a.d_model = 48;
-  a.num_heads = a.num_kv_heads = 4;
-  a.head_size = 12;
-  a.d_ff = 80;
-  return lay_out(a);
+  return lay_out(tests::architecture_of({2, 48, 4, 4, 12, 80, 13}));
 }
 
 int num_packed(const Quantization& quantization) {
@@ -135,13 +129,7 @@ TEST(QuantizationInMxfp4, IsOfExpertsInOneTensorAlone) {
             {"modules_to_not_convert", {"model.layers.*.self_attn", "model.layers.1.mlp"}}});
   EXPECT_EQ(q.packing.kind, Packing::Kind::mxfp4);
   EXPECT_TRUE(q.packing.in_files);
-  Architecture a;
-  a.num_layers = 2;
-  a.vocab_size = 13;
-  a.d_model = 64;
-  a.num_heads = a.num_kv_heads = 4;
-  a.head_size = 16;
-  a.layers.resize(2, {.has_experts = true});
+  Architecture a = tests::architecture_of({2, 64, 4, 4, 16, /*d_ff=*/0, 13}, tests::expert_layer);
   a.experts = {.num = 3, .top_k = 1, .d_ff = 96, .has_biases = true};
   TensorNames names;
   names.fused_gate_up = "mlp.experts.gate_up_proj";

@@ -7,8 +7,8 @@
 #include "model/block.hpp"
 #include "model/rope.hpp"
 #include "support/allocations.hpp"
+#include "support/weights.hpp"
 #include "unit/model/loss.hpp"
-#include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::recompute_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <numbers>
 
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::rope_test {
 namespace {

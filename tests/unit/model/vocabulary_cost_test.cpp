@@ -9,7 +9,7 @@
 #include "model/cost/cost_ops.hpp"
 #include "model/ops.hpp"
 #include "support/allocations.hpp"
-#include "unit/model/table_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::model::vocabulary_cost_test {
 namespace {

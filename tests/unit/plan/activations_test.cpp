@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "unit/plan/open_requests.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::activations_test {
 namespace {
@@ -62,7 +62,7 @@ TEST(AutomaticRecomputation, ShowsTheOtherWays) {
 }
 
 TEST(AutomaticActivations, AreKeptAsFarAsTheyFit) {
-  PlanInput request = open_request(small, 1, 1);
+  PlanInput request = open_request(tests::two_blocks, 1, 1);
   request.on_gpu = false;
   request.micro_batch = request.global_batch = 64;
   const tests::DecoderTable table(request.architecture);

@@ -14,6 +14,7 @@
 #include "models/qwen/qwen.hpp"
 #include "plan/fits.hpp"
 #include "plan/plan.hpp"
+#include "support/architecture.hpp"
 #include "support/optimizers.hpp"
 
 namespace finetune::plan::adapters_test {
@@ -21,29 +22,15 @@ namespace {
 
 /// Qwen2.5-72B as its GPTQ variants have it: d_ff is padded for their group size.
 model::Architecture qwen_72b() {
-  model::Architecture a;
-  a.family = "qwen2";
-  a.num_layers = 80;
-  a.vocab_size = 152064;
-  a.d_model = 8192;
-  a.num_heads = 64;
-  a.num_kv_heads = 8;
-  a.head_size = 128;
-  a.d_ff = 29696;
-  a.max_positions = 32768;
+  model::Architecture a =
+      tests::architecture_of({80, 8192, 64, 8, 128, 29696, 152064, /*max_positions=*/32768});
   a.qkv_bias = true;
   return a;
 }
 
 model::Architecture small() {
-  model::Architecture a = qwen_72b();
-  a.num_layers = 6;
-  a.vocab_size = 1000;
-  a.d_model = 512;
-  a.num_heads = 8;
-  a.num_kv_heads = 2;
-  a.head_size = 64;
-  a.d_ff = 1408;
+  model::Architecture a = tests::architecture_of({6, 512, 8, 2, 64, 1408, 1000, 32768});
+  a.qkv_bias = true;
   return a;
 }
 

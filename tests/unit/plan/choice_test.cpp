@@ -8,9 +8,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "plan/fits.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/open_requests.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::choice_test {
 namespace {
@@ -80,7 +78,7 @@ TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
 }
 
 TEST(AutomaticSharding, OfRanksThatShareAllMatricesHasNothingToChoose) {
-  PlanInput asked = open_request(small, 1, 2);
+  PlanInput asked = open_request(tests::two_blocks, 1, 2);
   const auto text = [&] {
     const tests::DecoderTable table(asked.architecture);
     const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
@@ -193,7 +191,7 @@ TEST(Reason, NamesWhatMakesTheDifferenceWithNumbersThatDiffer) {
 }
 
 TEST(Meshes, ThatARunWouldRefuseAreNeitherComparedNorSuggested) {
-  PlanInput request = open_request(small, 1, 4);
+  PlanInput request = open_request(tests::two_blocks, 1, 4);
   request.architecture.experts = {.num = 4, .top_k = 2, .d_ff = 48};
   const tests::DecoderTable decoder(request.architecture);
   model::ParameterTable table = decoder.table();
@@ -218,7 +216,7 @@ TEST(Meshes, ThatARunWouldRefuseAreNeitherComparedNorSuggested) {
 }
 
 TEST(Meshes, OfHybridShardFillNodesWithWholeCopies) {
-  PlanInput request = open_request(small, 3, 8);
+  PlanInput request = open_request(tests::two_blocks, 3, 8);
   request.parallel.cp = 3;
   request.max_seq_length = 3072;
   const tests::DecoderTable table(request.architecture);
@@ -261,7 +259,7 @@ TEST(UsualRates, FillWhatAMeasuredMachineLacks) {
   machine.cores_per_node = 4;
   machine.fp32_tflops = 0.5;
   const PlanInput request = [] {
-    PlanInput r = open_request(small, 2, 2);
+    PlanInput r = open_request(tests::two_blocks, 2, 2);
     r.on_gpu = false;
     return r;
   }();

@@ -6,7 +6,8 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "unit/plan/small_model.hpp"
+#include "support/errors.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::fits_test {
 namespace {
@@ -128,34 +129,26 @@ TEST(RequireFits, NamesNeedSupplyAndRemedies) {
   PlanInput request = replicas();
   request.deck = "input.toml";
   const Plan plan = make(request, block_table(32));
-  try {
+  const std::string text = tests::error_of(core::ErrorKind::environment, [&] {
     require_fits(plan, request, block_table(32), std::int64_t{512} << 20);
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
-    const std::string text = error.what();
-    EXPECT_TRUE(
-        text.starts_with("input.toml: needs 796 MiB of memory per rank (512 MiB are there). "
-                         "The cheapest remedies for this run: "))
-        << text;
-    EXPECT_NE(text.find("parallel.sharding = \"FULL_SHARD\" saves "), std::string::npos) << text;
-    EXPECT_NE(text.find(" and fits"), std::string::npos) << text;
-    EXPECT_TRUE(text.ends_with(".")) << text;
-  }
+  });
+  EXPECT_TRUE(
+      text.starts_with("input.toml: needs 796 MiB of memory per rank (512 MiB are there). "
+                       "The cheapest remedies for this run: "))
+      << text;
+  EXPECT_NE(text.find("parallel.sharding = \"FULL_SHARD\" saves "), std::string::npos) << text;
+  EXPECT_NE(text.find(" and fits"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with(".")) << text;
 }
 
 TEST(RequireFits, SaysSoWhereNoSingleChangeIsEnough) {
   const PlanInput request = replicas();
-  try {
+  const std::string text = tests::error_of(core::ErrorKind::environment, [&] {
     require_fits(make(request, block_table(32)), request, block_table(32), 1);
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const core::Error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("No single change is enough; the cheapest for this run: "),
-              std::string::npos)
-        << text;
-    EXPECT_EQ(text.find("and fits"), std::string::npos) << text;
-  }
+  });
+  EXPECT_NE(text.find("No single change is enough; the cheapest for this run: "), std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("and fits"), std::string::npos) << text;
 }
 
 TEST(AvailableBytes, AreTheDecksIfItNamesThem) {
@@ -171,15 +164,11 @@ TEST(RequireHostFits, ComparesWhatIsNotOnTheGpu) {
   request.on_gpu = request.offloads_optimizer = true;
   const Plan plan = make(request, block_table(32));
   EXPECT_NO_THROW(require_host_fits(plan, request, plan.host_bytes()));
-  try {
+  const std::string text = tests::error_of(core::ErrorKind::environment, [&] {
     require_host_fits(plan, request, plan.host_bytes() - 1);
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
-    const std::string text = error.what();
-    EXPECT_TRUE(text.starts_with("input.toml: needs ")) << text;
-    EXPECT_NE(text.find("of host memory per rank"), std::string::npos) << text;
-  }
+  });
+  EXPECT_TRUE(text.starts_with("input.toml: needs ")) << text;
+  EXPECT_NE(text.find("of host memory per rank"), std::string::npos) << text;
 }
 
 }  // namespace

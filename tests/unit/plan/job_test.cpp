@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 
 namespace finetune::plan::job_test {
 namespace {
@@ -21,14 +22,7 @@ Machine eight_gpus() {
 }
 
 std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.exit_code(), 64);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
+  return tests::error_of(core::ErrorKind::command_line, f);
 }
 
 void expect_ranks(const Ranks& ranks, std::int64_t world, std::int64_t of_node,

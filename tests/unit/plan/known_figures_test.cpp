@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "plan/memory/memory.hpp"
-#include "support/optimizers.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::known_figures_test {
 namespace {
@@ -23,20 +22,12 @@ model::ParameterTable seven_billion() {
   return table;
 }
 
-model::Architecture llama_2_7b() {
-  model::Architecture a;
-  a.num_layers = 32;
-  a.vocab_size = 32000;
-  a.d_model = 4096;
-  a.num_heads = a.num_kv_heads = 32;
-  a.head_size = 128;
-  a.d_ff = 11008;
-  return a;
-}
+const model::Architecture llama_2_7b =
+    tests::architecture_of({32, 4096, 32, 32, 128, 11008, 32000});
 
 /// As the family describes it: rows of a block are one matrix here.
 model::ParameterTable llama_2_7b_table() {
-  const model::Architecture a = llama_2_7b();
+  const model::Architecture a = llama_2_7b;
   model::ParameterTable table;
   const auto unit = [&](const std::string& name, std::int64_t rows) {
     const auto i = static_cast<int>(table.units.size());
@@ -52,7 +43,7 @@ model::ParameterTable llama_2_7b_table() {
 
 PlanInput full_mixed(const std::string& sharding, std::int64_t ranks) {
   PlanInput request = tests::adamw_request();
-  request.architecture = llama_2_7b();
+  request.architecture = llama_2_7b;
   request.parallel.sharding = sharding_named(sharding);
   request.ranks = ranks_on_nodes(ranks, 8);
   request.on_gpu = true;

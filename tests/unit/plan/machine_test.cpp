@@ -6,8 +6,9 @@
 
 #include "core/error.hpp"
 #include "plan/machine/machine_file.hpp"
+#include "support/errors.hpp"
 #include "support/folders.hpp"
-#include "unit/plan/decoder.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::machine_test {
 namespace {
@@ -17,14 +18,7 @@ namespace fs = std::filesystem;
 const fs::path shipped = tests::source_folder() / "inputs/machines";
 
 std::string message_of(const std::function<void()>& f, core::ErrorKind kind) {
-  try {
-    f();
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), kind);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
+  return tests::error_of(kind, f);
 }
 
 TEST(Machines, OneThatIsNotThereNamesThoseThatAre) {

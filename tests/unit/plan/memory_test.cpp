@@ -8,7 +8,7 @@
 
 #include "model/cost/scratch.hpp"
 #include "plan/memory/buffers.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::memory_test {
 namespace {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "unit/plan/small_model.hpp"
+#include "support/errors.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::mesh_test {
 namespace {
@@ -24,13 +25,8 @@ ParallelSettings settings(const std::string& sharding, std::int64_t dp_shard = 0
 }
 
 std::string refusal(const ParallelSettings& parallel, const Ranks& ranks) {
-  try {
-    make_mesh(parallel, ranks, "input.toml");
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
-    return error.what();
-  }
-  return "nothing thrown";
+  return tests::refusal_of(
+      core::ErrorKind::deck, [&] { make_mesh(parallel, ranks, "input.toml"); }, "nothing thrown");
 }
 
 /// A mesh as text: "HYBRID_SHARD 4 x 2" is four copies over two ranks each.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "unit/plan/open_requests.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::micro_batch_test {
 namespace {

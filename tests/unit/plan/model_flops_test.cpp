@@ -5,9 +5,7 @@
 #include <array>
 
 #include "plan/time/time.hpp"
-#include "support/optimizers.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::model_flops_test {
 namespace {
@@ -15,17 +13,7 @@ namespace {
 using tests::DecoderTable;
 
 PlanInput request(std::int64_t ranks, std::int64_t tp, std::int64_t cp) {
-  PlanInput request = tests::adamw_request();
-  request.architecture = tests::decoder({2, 64, 4, 2, 16, 96, 1000});
-  request.parallel.sharding = Sharding::full_shard;
-  request.parallel.tp = tp;
-  request.parallel.cp = cp;
-  request.on_gpu = true;
-  request.ranks = tests::ranks_on_nodes(ranks, 4);
-  request.micro_batch = 2;
-  request.max_seq_length = 32;
-  request.global_batch = 2 * ranks / (tp * cp);
-  return request;
+  return two_block_request({ranks, tp, cp, 0}, 4);
 }
 
 double flops_per_token(const PlanInput& r) {

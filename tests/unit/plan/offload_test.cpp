@@ -7,7 +7,8 @@
 #include "plan/memory/buffers.hpp"
 #include "plan/memory/detail/activations.hpp"
 #include "plan/time/time.hpp"
-#include "unit/plan/open_requests.hpp"
+#include "support/errors.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::offload_test {
 namespace {
@@ -77,17 +78,9 @@ TEST(OffloadedMemory, IsPinnedInLargePiecesAndARest) {
 TEST(OffloadedMemory, IsRejectedWhereRanksComputeOnTheHost) {
   PlanInput request = with(none, 4);
   request.on_gpu = false;
-  try {
-    plan_of(request);
-    ADD_FAILURE() << "it was planned";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
-    EXPECT_NE(std::string(error.what())
-                  .find("train.offloaded_blocks = 4 needs ranks that compute "
-                        "on GPUs"),
-              std::string::npos)
-        << error.what();
-  }
+  tests::expect_error(core::ErrorKind::deck,
+                      "train.offloaded_blocks = 4 needs ranks that compute on GPUs",
+                      [&] { plan_of(request); });
 }
 
 TEST(OffloadedTime, KeepsTheLinkBusyInBothDirections) {

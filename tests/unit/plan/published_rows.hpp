@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "plan/time/time.hpp"
-#include "unit/plan/decoder.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::tests {
 

@@ -9,9 +9,8 @@
 
 #include "plan/machine/machine_file.hpp"
 #include "support/folders.hpp"
-#include "support/optimizers.hpp"
 #include "unit/plan/published_rows.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::published_test {
 namespace {
@@ -29,7 +28,7 @@ TimePlan planned(const Published& row) {
                         : read_machine(row.machine, tests::source_folder() / "inputs/machines");
   if (row.inter_gb_per_s > 0) machine.inter_gb_per_s = row.inter_gb_per_s;
   PlanInput request = tests::adamw_request();
-  request.architecture = tests::decoder(row.size);
+  request.architecture = tests::architecture_of(row.size);
   request.parallel.sharding = sharding_named(row.sharding);
   request.numbers.reduce = core::DType::bf16;
   request.activation_checkpointing = row.checkpointing;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plan/machine/detail/collectives.hpp"
-#include "unit/plan/decoder.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::rates_test {
 namespace {

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/optimizers.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::saving_test {
 namespace {

@@ -6,18 +6,16 @@
 #include <regex>
 
 #include "plan/time/scaling_plot.hpp"
-#include "support/optimizers.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::scaling_test {
 namespace {
 
-constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
+using tests::two_blocks;
 
 PlanInput request(std::int64_t nodes) {
   PlanInput request = tests::adamw_request();
-  request.architecture = tests::decoder(small);
+  request.architecture = tests::architecture_of(tests::two_blocks);
   request.on_gpu = true;
   request.ranks = tests::ranks_on_nodes(2 * nodes, 2);
   request.max_seq_length = 32;

@@ -11,9 +11,7 @@
 #include "plan/memory/detail/activations.hpp"
 #include "plan/time/time.hpp"
 #include "plan/time/traffic.hpp"
-#include "support/optimizers.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::shared_test {
 namespace {
@@ -22,29 +20,13 @@ using tests::DecoderTable;
 using tests::round_machine;
 using tests::Training;
 
-constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
+using tests::two_blocks;
 constexpr double layers = 2, width = 64, tokens = 64, element = 2;
 /// Keys and values of a token, in bytes.
 constexpr double keys = 2 * 2 * 16 * element;
 
-struct Sharing {
-  std::int64_t ranks = 1, tp = 1, cp = 1, ep = 1;
-};
-
-/// Two sequences of 32 tokens a pass, one pass.
 PlanInput request(const Sharing& sharing) {
-  PlanInput request = tests::adamw_request();
-  request.architecture = tests::decoder(small);
-  request.parallel.sharding = Sharding::full_shard;
-  request.parallel.tp = sharing.tp;
-  request.parallel.cp = sharing.cp;
-  request.parallel.ep = sharing.ep;
-  request.on_gpu = true;
-  request.ranks = tests::ranks_on_nodes(sharing.ranks, 4);
-  request.micro_batch = 2;
-  request.max_seq_length = 32;
-  request.global_batch = 2 * sharing.ranks / (sharing.tp * sharing.cp);
-  return request;
+  return two_block_request(sharing, 4);
 }
 
 /// Experts in every layer, in matrices of their own.

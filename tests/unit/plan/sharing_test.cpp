@@ -6,9 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "support/optimizers.hpp"
-#include "unit/plan/decoder.hpp"
-#include "unit/plan/small_model.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::sharing_test {
 namespace {
@@ -16,17 +14,13 @@ namespace {
 using tests::DecoderTable;
 using tests::Training;
 
-constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
-
-struct Sharing {
-  std::int64_t ranks = 1, tp = 1, ep = 1;
-};
+using tests::two_blocks;
 
 /// On nodes of eight ranks.
 PlanInput request(const Sharing& sharing) {
   PlanInput request = tests::adamw_request();
   request.deck = "input.toml";
-  request.architecture = tests::decoder(small);
+  request.architecture = tests::architecture_of(tests::two_blocks);
   request.parallel.tp = sharing.tp;
   request.parallel.ep = sharing.ep;
   request.ranks = tests::ranks_on_nodes(sharing.ranks, 8);
@@ -49,7 +43,8 @@ std::string problem(const Sharing& sharing, const model::ParameterTable& table) 
 
 TEST(SharedMatrices, ThatRanksCannotShareAreNamedWithSizesForTheseRanks) {
   const auto of = [](const Sharing& sharing, const Training& training = {}) {
-    return problem(sharing, DecoderTable(tests::decoder(small), training).table());
+    return problem(sharing,
+                   DecoderTable(tests::architecture_of(tests::two_blocks), training).table());
   };
   // Three ranks could share four heads, but are no part of eight.
   EXPECT_EQ(of({.ranks = 8, .tp = 8}),
@@ -62,9 +57,9 @@ TEST(SharedMatrices, ThatRanksCannotShareAreNamedWithSizesForTheseRanks) {
 TEST(SharedMatrices, ThatArePackedLeaveSequencesToShare) {
   // Four ranks would have 24 of the 96 columns of a matrix that is packed 64 by 64.
   const std::string text =
-      problem({.ranks = 4, .tp = 4},
-              DecoderTable(tests::decoder(small), {.rank = 4, .packing = model::Packing::Kind::nf4})
-                  .table());
+      problem({.ranks = 4, .tp = 4}, DecoderTable(tests::architecture_of(tests::two_blocks),
+                                                  {.rank = 4, .packing = model::Packing::Kind::nf4})
+                                         .table());
   EXPECT_NE(text.find("is packed in blocks of 64 numbers, some of which would be cut"),
             std::string::npos)
       << text;
@@ -91,7 +86,7 @@ TEST(SharedExperts, AreNoMoreThanThereAre) {
 
 TEST(PackedExpertsInOneTensor, AreSharedWhereNoBlockIsCut) {
   const auto of = [](std::int64_t an_expert, const Sharing& sharing) {
-    model::ParameterTable table = DecoderTable(tests::decoder(small)).table();
+    model::ParameterTable table = DecoderTable(tests::architecture_of(tests::two_blocks)).table();
     table.rows.push_back({.name = "experts.down",
                           .shape = {4, an_expert / 8, 8},
                           .trainable = false,

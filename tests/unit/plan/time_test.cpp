@@ -7,7 +7,7 @@
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/time/detail/timeline.hpp"
 #include "plan/time/strategies.hpp"
-#include "unit/plan/small_requests.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::time_test {
 namespace {
@@ -227,7 +227,7 @@ TEST(PlannedTime, OffloadedIsBelowCopiesAndUpdatesOneAfterTheOther) {
 }
 
 TEST(Strategies, ListsThoseThatDifferFastestFirst) {
-  const DecoderTable table(tests::decoder(two_blocks));
+  const DecoderTable table(tests::architecture_of(tests::two_blocks));
   const auto strategies = compare(small_request(4), table.table(), site());
   ASSERT_EQ(strategies.size(), 4U);
   for (std::size_t i = 1; i < strategies.size(); ++i)
@@ -268,7 +268,7 @@ TEST(Strategies, SpreadsACopyOverAsFewNodesAsHoldIt) {
 }
 
 TEST(Strategies, PutsWhatDoesNotFitLast) {
-  const DecoderTable table(tests::decoder(two_blocks));
+  const DecoderTable table(tests::architecture_of(tests::two_blocks));
   auto strategies = compare(small_request(4), table.table(), site());
   std::int64_t least = strategies.front().memory_bytes;
   for (const Strategy& s : strategies)

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/cost/cost_ops.hpp"
-#include "unit/plan/small_requests.hpp"
+#include "unit/plan/requests.hpp"
 
 namespace finetune::plan::work_test {
 namespace {

@@ -21,7 +21,7 @@
 #include "support/allocations.hpp"
 #include "support/margins.hpp"
 #include "support/ranks.hpp"
-#include "unit/model/table_weights.hpp"
+#include "support/weights.hpp"
 #include "unit/shard/failing_group.hpp"
 
 namespace finetune::shard::context_parallel_test {
@@ -66,14 +66,8 @@ std::vector<Case> cases() {
 }
 
 model::Architecture architecture(const model::RopeScaling& rope = {}) {
-  model::Architecture a = tests::rotary(8, 100);
+  model::Architecture a = tests::rotary({1, 24, 6, 2, 8, 36, 52});
   a.rope_scaling = rope;
-  a.num_layers = 1;
-  a.vocab_size = 52;
-  a.d_model = 24;
-  a.num_heads = 6;
-  a.num_kv_heads = 2;
-  a.d_ff = 36;
   return a;
 }
 

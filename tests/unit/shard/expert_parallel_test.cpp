@@ -14,7 +14,7 @@
 #include "comm/mpi/mpi_group.hpp"
 #include "support/allocations.hpp"
 #include "support/ranks.hpp"
-#include "unit/model/tiny_weights.hpp"
+#include "support/weights.hpp"
 #include "unit/shard/failing_group.hpp"
 
 namespace finetune::shard::expert_parallel_test {
@@ -29,13 +29,11 @@ using tests::normal;
 constexpr std::int64_t width = 6, hidden = 5, num_experts = 5;
 
 model::Experts experts_of(std::int64_t top_k, bool normalizes, bool scales_input) {
-  model::Experts e;
-  e.num = num_experts;
-  e.top_k = top_k;
-  e.d_ff = hidden;
-  e.normalizes = normalizes;
-  e.scales_input = scales_input;
-  return e;
+  return {.num = num_experts,
+          .top_k = top_k,
+          .d_ff = hidden,
+          .normalizes = normalizes,
+          .scales_input = scales_input};
 }
 
 /// The router, then gate with up and down of each expert, or of all.
@@ -43,12 +41,7 @@ struct Layer {
   ExpertTensors tensors = ExpertTensors::separate;
   std::vector<at::Tensor> weights;
 
-  ExpertRows rows() const {
-    return {.router = 0,
-            .gate_up = {1, 1},
-            .down = 2,
-            .stride = tensors == ExpertTensors::separate ? 2 : 0};
-  }
+  ExpertRows rows() const { return tests::expert_rows(tensors); }
   /// What a rank with experts `held` has: of others it has numbers that show.
   std::vector<at::Tensor> part(IndexRange held) const {
     std::vector<at::Tensor> own = weights;
@@ -64,21 +57,7 @@ struct Layer {
 };
 
 Layer make_layer(ExpertTensors tensors, const at::Tensor& router) {
-  Layer layer{tensors, {router}};
-  std::vector<at::Tensor> gate_up, down;
-  for (std::uint64_t e = 0; e < num_experts; ++e) {
-    gate_up.push_back(normal({2 * hidden, width}, 10 + e) * 0.5);
-    down.push_back(normal({width, hidden}, 20 + e) * 0.5);
-    if (tensors == ExpertTensors::fused) {
-      gate_up.back() = gate_up.back().t();
-      down.back() = down.back().t();
-    } else {
-      layer.weights.insert(layer.weights.end(), {gate_up.back(), down.back()});
-    }
-  }
-  if (tensors == ExpertTensors::fused)
-    layer.weights.insert(layer.weights.end(), {at::stack(gate_up), at::stack(down)});
-  return layer;
+  return {tensors, tests::expert_weights(tensors, router, hidden)};
 }
 
 struct Results {

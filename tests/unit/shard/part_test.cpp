@@ -4,7 +4,6 @@
 #include "model/part.hpp"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,8 +19,9 @@
 #include "checkpoint/load/load.hpp"
 #include "checkpoint/save/save.hpp"
 #include "model/layout.hpp"
-#include "support/folders.hpp"
+#include "support/architecture.hpp"
 #include "support/ranks.hpp"
+#include "support/shared_folder.hpp"
 
 namespace finetune::model::part_test {
 namespace {
@@ -30,14 +30,7 @@ using core::Box;
 using tests::world;
 
 Architecture small(bool has_experts) {
-  Architecture a;
-  a.num_layers = 1;
-  a.vocab_size = 21;
-  a.d_model = 12;
-  a.num_heads = 6;
-  a.num_kv_heads = 2;
-  a.head_size = 2;
-  a.d_ff = 10;
+  Architecture a = tests::architecture_of({1, 12, 6, 2, 2, 10, 21});
   a.qkv_bias = true;
   if (has_experts) {
     a.experts = {.num = 3, .top_k = 1, .d_ff = 6, .d_shared = 4};
@@ -164,11 +157,8 @@ TEST(PartOfATable, WhatCannotBeSharedIsNamed) {
 }
 
 TEST(PartOfATable, WhatIsPackedTogetherIsNamedWhereItWouldBeCut) {
-  Architecture a = small(false);
-  a.d_model = 16;
-  a.num_heads = a.num_kv_heads = 4;
-  a.head_size = 4;
-  a.d_ff = 64;
+  Architecture a = tests::architecture_of({1, 16, 4, 4, 4, 64, 21});
+  a.qkv_bias = true;
   const auto why = [&](Packing::Kind kind, std::int64_t tp) {
     ParameterTable table = lay_out(a);
     for (Parameter& row : table.rows)
@@ -240,24 +230,6 @@ Memory play(std::int64_t tp, std::int64_t fsdp, bool with_replicas) {
   return memory;
 }
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (tests::build_folder() / "tests/held.XXXXXX").string();
-    if (world().is_root() && ::mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = world().broadcast_text(name);
-  }
-  ~Folder() {
-    world().barrier();
-    std::error_code ignored;
-    if (world().is_root()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(PartOfATable, WhatTwoRanksSavedAnyOtherNumberLoads) {
   Memory saved = play(2, 1, false);
   saved.for_each([](float& in_memory, float of_tensor) { in_memory = of_tensor; });
@@ -265,7 +237,7 @@ TEST(PartOfATable, WhatTwoRanksSavedAnyOtherNumberLoads) {
   for (std::size_t i = 0; i < saved.slices.size(); ++i)
     stored.push_back(
         {"master", saved.slices[i], reinterpret_cast<const std::byte*>(saved.values[i].data())});
-  const Folder folder;
+  const tests::SharedFolder folder(world());
   checkpoint::save(world(), world(), 0, folder.path(), 1, core::Json::object(), stored,
                    {.block_bytes = 64});
   const auto found = checkpoint::find(world(), folder.path(), "auto");

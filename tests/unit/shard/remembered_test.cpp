@@ -68,7 +68,7 @@ void run_two_passes(ModelShards& shards, const ToldGroup& group, bool is_told) {
 TEST(RememberedBuffers, AreThoseThatAreGatheredAndReduced) {
   model::ParameterTable table = tests::odd_table();
   table.rows[4].trainable = false;
-  const Options usual = tests::OddShards::options(at::kBFloat16);
+  const Options usual = tests::computing_in(core::DType::bf16);
   const plan::ShardMap map(table, tests::world().size(), {.compute = usual.numbers.compute});
   for (const bool is_told : {true, false}) {
     const auto worker = std::make_shared<comm::Worker>(comm::Worker::Where::behind);

@@ -28,13 +28,7 @@ using tests::Case;
 
 /// A vocabulary and tokens that no number of ranks here divides.
 model::Architecture llama() {
-  model::Architecture a = tests::rotary(8, 100);
-  a.num_layers = 2;
-  a.vocab_size = 53;
-  a.d_model = 24;
-  a.num_heads = 8;
-  a.num_kv_heads = 4;
-  a.d_ff = 36;
+  model::Architecture a = tests::rotary({2, 24, 8, 4, 8, 36, 53});
   a.layers.resize(2);
   return a;
 }

@@ -19,7 +19,7 @@
 #include "model/ops.hpp"
 #include "model/part.hpp"
 #include "model/rope.hpp"
-#include "unit/model/table_weights.hpp"
+#include "support/weights.hpp"
 
 namespace finetune::tests {
 

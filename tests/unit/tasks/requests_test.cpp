@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/error.hpp"
+#include "support/errors.hpp"
 
 namespace finetune::tasks::requests_test {
 namespace {
@@ -246,13 +247,8 @@ TEST_F(Tasks, ThatAreNoTemplateOrHaveNoDataAreRefused) {
   EXPECT_TRUE(refusal(choices, "").find("d.jsonl") != std::string::npos);
   write("t.toml", choices);
   fs::remove(folder_ / "d.jsonl");
-  try {
-    Task::read(folder_ / "t.toml", {});
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::input);
-    EXPECT_NE(std::string(error.what()).find("the data are not there"), std::string::npos);
-  }
+  tests::expect_error(core::ErrorKind::input, "the data are not there",
+                      [&] { Task::read(folder_ / "t.toml", {}); });
 }
 
 }  // namespace

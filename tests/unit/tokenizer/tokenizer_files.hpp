@@ -6,12 +6,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 #include "support/material.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -31,32 +30,14 @@ inline Json golden_json(const std::string& name) {
 }
 
 /// A folder of its own for the running test, removed at the end.
-class ModelFolder {
+class ModelFolder : public tests::TemporaryFolder {
  public:
-  ModelFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "finetune-tokenizer-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~ModelFolder() { std::filesystem::remove_all(path_); }
-  ModelFolder(const ModelFolder&) = delete;
-  ModelFolder& operator=(const ModelFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-  }
   void write_json(const std::string& name, const Json& json) const { write(name, json.dump()); }
 
   Tokenizer load(const Json& tokenizer) const {
     write_json("tokenizer.json", tokenizer);
-    return Tokenizer::load(path_);
+    return Tokenizer::load(path());
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 /// The message of the error that `act` throws; empty if it throws none.

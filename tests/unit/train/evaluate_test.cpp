@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
+#include "support/tiny_model.hpp"
 #include "train/infer/generate.hpp"
-#include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::evaluate_test {
 namespace {

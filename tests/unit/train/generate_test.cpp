@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/rope.hpp"
-#include "unit/train/tiny_model.hpp"
+#include "support/tiny_model.hpp"
 
 namespace finetune::train::generate_test {
 namespace {

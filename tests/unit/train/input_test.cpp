@@ -2,6 +2,7 @@
 #include "train/input/input.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +17,6 @@
 #include "model/quantization.hpp"
 #include "models/llama/llama.hpp"
 #include "plan/layout/bucket.hpp"
-#include "support/optimizers.hpp"
 #include "unit/train/step_memory.hpp"
 
 namespace finetune::train::memory_adapters_test {
@@ -26,6 +24,7 @@ namespace {
 
 using core::DType;
 using plan::ActivationCheckpointing;
+using plan::Sharding;
 
 enum class Base {
   dense,
@@ -48,29 +47,14 @@ struct Kind {
   double dropout = 0;
 };
 
-struct Case {
-  std::string name;
+struct Case : tests::MemoryRun {
   Kind kind;
-  bool has_long_sequences = false;  ///< full of activations; else of weights
-  DType compute = DType::bf16;
-  DType state = DType::f32;
-  const char* sharding = "FULL_SHARD";
-  std::int64_t dp_shard = 0;
-  const char* bucket = "BLOCK";
-  bool overlap = true;
-  plan::Determinism determinism = plan::Determinism::off;
-  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
-  std::int64_t accumulation = 1;
-
-  std::optional<model::Fp8Recipe> fp8() const {
-    if (kind.base == Base::fp8) return model::Fp8Recipe{};
-    if (kind.base == Base::fp8_blocks) return model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
-    return std::nullopt;
-  }
 };
 
-void PrintTo(const Case& run, std::ostream* out) {
-  *out << run.name;
+std::optional<model::Fp8Recipe> fp8_of(Base base) {
+  if (base == Base::fp8) return model::Fp8Recipe{};
+  if (base == Base::fp8_blocks) return model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
+  return std::nullopt;
 }
 
 constexpr std::int64_t group_size = 64;
@@ -95,51 +79,24 @@ model::Packing packing_of_files(Base base) {
   return {};
 }
 
-model::Architecture architecture(const Case& run) {
-  model::Architecture a;
-  a.family = "llama";
-  a.num_layers = 6;
-  a.vocab_size = 400;
-  a.d_model = 256;
-  a.num_heads = 8;
-  a.num_kv_heads = 4;
-  a.head_size = 32;
-  a.d_ff = 704;
-  a.max_positions = 256;
-  a.qkv_bias = true;
-  if (run.kind.base == Base::fp8_blocks) {
-    a.d_model = 512;
-    a.num_heads = 8;
-    a.head_size = 64;
-    a.d_ff = 1024;
-  }
-  return a;
-}
-
-plan::PlanInput request(const Case& run) {
-  plan::PlanInput request = tests::adamw_request();
-  request.architecture = architecture(run);
-  request.parallel.sharding = plan::sharding_named(run.sharding);
-  request.parallel.dp_shard = run.dp_shard;
-  request.parallel.bucket = plan::bucket_named(run.bucket);
-  request.parallel.overlap = run.overlap;
-  request.numbers.compute = run.compute;
-  request.numbers.master = request.numbers.moments = run.state;
-  request.numbers.determinism = run.determinism;
-  request.numbers.fp8 = run.fp8();
-  request.numbers.scales_loss = run.compute == DType::f16;
-  request.activation_checkpointing = run.checkpointing;
-  request.adapter_dropout = run.kind.dropout;
-  const std::int64_t ranks = tests::world().size();
-  request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
-  request.micro_batch = run.has_long_sequences ? 3 : 1;
-  request.max_seq_length = run.has_long_sequences ? 256 : 48;
-  request.global_batch = request.micro_batch * ranks * run.accumulation;
-  return request;
+/// Of short sequences, full of weights, or of long ones, full of activations.
+Case run_of(const Kind& kind, const std::string& name, bool has_long_sequences) {
+  Case run{{.name = kind.name + name}, kind};
+  plan::PlanInput& request = run.request;
+  request.architecture = tests::architecture_of(kind.base == Base::fp8_blocks
+                                                    ? tests::Size{6, 512, 8, 4, 64, 1024, 400, 256}
+                                                    : tests::Size{6, 256, 8, 4, 32, 704, 400, 256});
+  request.architecture.qkv_bias = true;
+  request.parallel.sharding = Sharding::full_shard;
+  request.numbers.fp8 = fp8_of(kind.base);
+  request.adapter_dropout = kind.dropout;
+  request.micro_batch = has_long_sequences ? 3 : 1;
+  request.max_seq_length = has_long_sequences ? 256 : 48;
+  return run;
 }
 
 model::ParameterTable table_of(const Case& run) {
-  model::ParameterTable table = models::llama::family().describe(architecture(run));
+  model::ParameterTable table = models::llama::family().describe(run.request.architecture);
   model::AdapterSettings settings;
   settings.of<adapters::lora::Settings>().use_dora = run.kind.has_magnitudes;
   settings.double_quant = run.kind.base != Base::nf4_single;
@@ -150,8 +107,8 @@ model::ParameterTable table_of(const Case& run) {
   const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter(&adapters::lora::math())
                                         : adapters::lora::adapter(&adapters::lora::math());
   model::put_on(adapter, settings, "deck", table);
-  if (run.fp8()) model::keep_in_fp8(*run.fp8(), table);
-  return plan::regroup(table, plan::bucket_named(run.bucket));
+  if (run.request.numbers.fp8) model::keep_in_fp8(*run.request.numbers.fp8, table);
+  return plan::regroup(table, run.request.parallel.bucket);
 }
 
 /// Codes of numbers below 2 with small scales.
@@ -167,7 +124,7 @@ void read_fp8(int plane, std::span<std::byte> target) {
 
 /// Random weights; words of GPTQ whose scales are small and whose groups follow each other.
 base::WeightSource source_of(const Case& run, const model::ParameterTable& table) {
-  base::WeightSource source = tests::scattered_source(architecture(run), table);
+  base::WeightSource source = tests::scattered_source(run.request.architecture, table);
   const auto kind = packing_of_files(run.kind.base).kind;
   // Integers have their scales in the same place, and any codes and zeros.
   const bool is_by_scales =
@@ -197,14 +154,13 @@ class MemoryOfAdapters : public testing::TestWithParam<Case> {
 
 TEST_P(MemoryOfAdapters, IsWithinFivePercentOfThePlan) {
   const Case& run = GetParam();
-  if (run.dp_shard > 0 && tests::world().size() % run.dp_shard != 0)
-    GTEST_SKIP() << "the ranks do not form copies of " << run.dp_shard;
-  const plan::PlanInput wanted = request(run);
+  if (!run.has_ranks()) GTEST_SKIP() << "the ranks do not form whole copies";
+  const plan::PlanInput wanted = run.on_all_ranks();
   const model::ParameterTable table = table_of(run);
   const plan::Plan plan = plan::make(wanted, table);
   // NF4 becomes fp16 by way of fp32, which is the peak: what magnitudes need is not there then.
   const bool is_by_way =
-      run.kind.base == Base::nf4 && run.kind.has_magnitudes && run.compute == DType::f16;
+      run.kind.base == Base::nf4 && run.kind.has_magnitudes && wanted.numbers.compute == DType::f16;
   tests::expect_as_planned(
       plan, tests::measure(models::llama::family(), wanted, plan, table, source_of(run, table)),
       is_by_way ? 0.07 : 0.05);
@@ -231,73 +187,70 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-/// For each kind what `change` makes of a run with short and with long sequences.
+/// For each kind what `change` makes of a run with short or with long sequences.
 template <typename Change>
 void add(std::vector<Case>& runs, const std::string& name, bool has_long_sequences,
          const Change& change) {
   for (const Kind& kind : kinds()) {
-    Case run{.name = kind.name + name, .kind = kind, .has_long_sequences = has_long_sequences};
-    change(run);
+    Case run = run_of(kind, name, has_long_sequences);
+    change(run.request);
     runs.push_back(run);
   }
 }
 
 std::vector<Case> all_runs() {
+  using Request = plan::PlanInput;
   std::vector<Case> runs;
-  for (const bool is_long : {false, true}) {
-    for (const DType compute : {DType::bf16, DType::f32}) {
+  for (const bool is_long : {false, true})
+    for (const DType compute : {DType::bf16, DType::f32})
       for (const auto checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::selective,
-            ActivationCheckpointing::full}) {
-        add(runs, is_long ? "FullOfActivations" : "FullOfWeights", is_long, [&](Case& run) {
-          run.compute = compute;
-          run.checkpointing = checkpointing;
+            ActivationCheckpointing::full})
+        add(runs, is_long ? "FullOfActivations" : "FullOfWeights", is_long, [&](Request& r) {
+          r.numbers.compute = compute;
+          r.activation_checkpointing = checkpointing;
         });
-      }
-    }
-  }
-  add(runs, "WeightsKept", false, [](Case& run) { run.sharding = "SHARD_GRAD_OP"; });
+  const auto sharded = [&](const char* name, Sharding sharding, DType compute = DType::bf16) {
+    add(runs, name, false, [=](Request& r) {
+      r.parallel.sharding = sharding;
+      r.parallel.dp_shard = sharding == Sharding::hybrid_shard ? 2 : 0;
+      r.numbers.compute = compute;
+    });
+  };
+  sharded("WeightsKept", Sharding::shard_grad_op);
   // Magnitudes are made from gathered weights before the first step, whose order of gathers then
   // finds other buffers in the pool than a step alone would leave.
   std::erase_if(runs, [](const Case& run) {
-    return run.kind.has_magnitudes && run.sharding == std::string("SHARD_GRAD_OP");
+    return run.kind.has_magnitudes && run.request.parallel.sharding == Sharding::shard_grad_op;
   });
-  add(runs, "Replicas", false, [](Case& run) { run.sharding = "NO_SHARD"; });
-  add(runs, "ReplicasInFp32", false, [](Case& run) {
-    run.sharding = "NO_SHARD";
-    run.compute = DType::f32;
+  sharded("Replicas", Sharding::no_shard);
+  sharded("ReplicasInFp32", Sharding::no_shard, DType::f32);
+  sharded("Hybrid", Sharding::hybrid_shard);
+  add(runs, "ByLayer", false, [](Request& r) { r.parallel.bucket = plan::Bucket::layer; });
+  add(runs, "ByModel", false, [](Request& r) { r.parallel.bucket = plan::Bucket::whole; });
+  add(runs, "WithoutOverlap", false, [](Request& r) { r.parallel.overlap = false; });
+  add(runs, "Fp16", false, [](Request& r) { r.numbers.compute = DType::f16; });
+  add(runs, "Fp16Long", true, [](Request& r) { r.numbers.compute = DType::f16; });
+  add(runs, "TrueBf16", false,
+      [](Request& r) { r.numbers.master = r.numbers.moments = DType::bf16; });
+  add(runs, "FixedPoint", false,
+      [](Request& r) { r.numbers.determinism = plan::Determinism::topology; });
+  const std::size_t first = runs.size();
+  add(runs, "SeveralMicroSteps", false, [](Request&) {});
+  for (std::size_t i = first; i < runs.size(); ++i)
+    runs[i].accumulation = 2;
+  std::erase_if(runs, [](const Case& run) {
+    return run.request.numbers.fp8 && run.request.numbers.compute != DType::bf16;
   });
-  add(runs, "Hybrid", false, [](Case& run) {
-    run.sharding = "HYBRID_SHARD";
-    run.dp_shard = 2;
-  });
-  add(runs, "ByLayer", false, [](Case& run) { run.bucket = "LAYER"; });
-  add(runs, "ByModel", false, [](Case& run) { run.bucket = "NONE"; });
-  add(runs, "WithoutOverlap", false, [](Case& run) { run.overlap = false; });
-  add(runs, "Fp16", false, [](Case& run) { run.compute = DType::f16; });
-  add(runs, "Fp16Long", true, [](Case& run) { run.compute = DType::f16; });
-  add(runs, "TrueBf16", false, [](Case& run) { run.state = DType::bf16; });
-  add(runs, "FixedPoint", false, [](Case& run) { run.determinism = plan::Determinism::topology; });
-  add(runs, "SeveralMicroSteps", false, [](Case& run) { run.accumulation = 2; });
-  std::erase_if(runs, [](const Case& run) { return run.fp8() && run.compute != DType::bf16; });
   return runs;
-}
-
-/// All with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
-std::vector<Case> runs() {
-  std::vector<Case> all = all_runs();
-  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) return all;
-  std::vector<Case> some;
-  for (std::size_t i = 0; i < all.size(); i += 7)
-    some.push_back(all[i]);
-  return some;
 }
 
 std::string name(const testing::TestParamInfo<Case>& info) {
   return info.param.name + "_" + std::to_string(info.index);
 }
 
-INSTANTIATE_TEST_SUITE_P(Adapters, MemoryOfAdapters, testing::ValuesIn(runs()), name);
+INSTANTIATE_TEST_SUITE_P(Adapters, MemoryOfAdapters, testing::ValuesIn(tests::some_of(all_runs())),
+                         name);
 
 }  // namespace
 }  // namespace finetune::train::memory_adapters_test

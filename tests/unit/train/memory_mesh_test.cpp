@@ -3,7 +3,6 @@
 // allocator hands out.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +21,6 @@
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
 #include "plan/layout/bucket.hpp"
-#include "support/optimizers.hpp"
 #include "unit/train/step_memory.hpp"
 
 namespace finetune::train::memory_mesh_test {
@@ -83,35 +81,18 @@ bool has_experts(Kind kind) {
 }
 
 model::Architecture architecture(Kind kind) {
-  model::Architecture a;
-  a.family = "llama";
-  a.num_layers = kind == Kind::tied ? 2 : 6;
-  a.vocab_size = kind == Kind::tied ? 4000 : 400;
-  a.d_model = 256;
-  a.num_heads = 8;
-  a.num_kv_heads = 4;
-  a.head_size = 32;
-  a.d_ff = kind == Kind::thin ? 64 : 704;
-  a.max_positions = 2048;
+  model::Architecture a = tests::architecture_of(
+      kind == Kind::tied ? tests::Size{2, 256, 8, 4, 32, 704, 4000, 2048}
+                         : tests::Size{6, 256, 8, 4, 32, kind == Kind::thin ? 64 : 704, 400, 2048});
   a.tied_embeddings = kind == Kind::tied;
   model::Layer layer;
   if (kind == Kind::window) layer.window = 48;
-  if (kind == Kind::normed || kind == Kind::experts) layer.head_norm = model::HeadNorm::weighted;
+  if (kind == Kind::normed || kind == Kind::experts) layer = tests::normed_layer;
   layer.has_experts = has_experts(kind);
   if (kind == Kind::experts) a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
   if (kind == Kind::fused_experts)
     a.experts = {.num = 16, .top_k = 1, .d_ff = 48, .d_shared = 176, .scales_input = true};
-  if (kind == Kind::sinks) {
-    a.has_sinks = a.qkv_bias = a.attention_out_bias = true;
-    a.experts = {.num = 8,
-                 .top_k = 2,
-                 .d_ff = 96,
-                 .has_biases = true,
-                 .activation = {.function = model::Activation::Function::clamped,
-                                .takes_turns = true,
-                                .slope = 1.702,
-                                .limit = 7}};
-  }
+  if (kind == Kind::sinks) tests::add_sinks(a, 8, 96, 7);
   a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
   return a;
 }
@@ -305,16 +286,10 @@ std::vector<Case> narrow_runs() {
   return runs;
 }
 
-/// All with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
 std::vector<Case> runs() {
-  const std::vector<Case> all = all_runs();
   std::vector<Case> some = narrow_runs();
-  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) {
-    some.insert(some.end(), all.begin(), all.end());
-    return some;
-  }
-  for (std::size_t i = 0; i < all.size(); i += 7)
-    some.push_back(all[i]);
+  for (const Case& run : tests::some_of(all_runs()))
+    some.push_back(run);
   return some;
 }
 

@@ -22,136 +22,57 @@
 namespace finetune::train::memory_test {
 namespace {
 
-/// What a run is: a plan's request, and the words GoogleTest prints for it.
-struct Case {
-  const char* name;
-  std::int64_t num_layers;
-  std::int64_t vocab_size;
-  std::int64_t micro_batch;
-  core::DType compute;
-  bool tied = false;
-  const char* sharding = "FULL_SHARD";
-  plan::Determinism determinism = plan::Determinism::off;
-  plan::ActivationCheckpointing checkpointing = plan::ActivationCheckpointing::none;
-  std::int64_t recomputed_blocks = 0;
-  const char* bucket = "BLOCK";
-  bool overlap = true;
-  std::int64_t prefetch = 1;
-  core::DType state = core::DType::f32;  ///< master weights and moments
-  core::DType reduce = core::DType::f32;
-  std::int64_t accumulation = 1;
-  std::int64_t dp_shard = 0;
-  plan::Alone alone = plan::Alone::keeps;
-  std::optional<model::Fp8Recipe> fp8 = {};
-  std::int64_t scale = 1;  ///< of the widths
-  bool keeps_ema = false;
-  bool measures_noise = false;
-  bool updates_in_backward = false;
-  enum class Kind {
-    llama,
-    normed,
-    window,
-    experts,
-    shared_experts,
-    latents,
-    sides
-  } kind = Kind::llama;
+enum class Kind { llama, normed, window, experts, shared_experts, latents, sides };
+
+struct Case : tests::MemoryRun {
+  Kind kind = Kind::llama;
 };
 
-void PrintTo(const Case& run, std::ostream* out) {
-  *out << run.name;
-}
-
-model::ModelFamily family(const Case& run) {
-  switch (run.kind) {
-    case Case::Kind::normed:
+model::ModelFamily family(Kind kind) {
+  switch (kind) {
+    case Kind::normed:
       return models::qwen::qwen3();
-    case Case::Kind::window:
+    case Kind::window:
       return models::mistral::mistral();
-    case Case::Kind::experts:
+    case Kind::experts:
       return models::qwen::qwen3_moe();
-    case Case::Kind::sides:
+    case Kind::sides:
       return models::gemma::gemma4_text();
-    case Case::Kind::shared_experts:
+    case Kind::shared_experts:
       return models::llama::llama4_text();
     default:
       return models::llama::family();
   }
 }
 
-/// What the layers of such a family are.
-void add_layers(const Case& run, model::Architecture& a) {
+/// Makes layers of `kind` of those of a llama.
+void set_kind(Case& run, Kind kind) {
+  model::Architecture& a = run.request.architecture;
   model::Layer layer;
-  if (run.kind == Case::Kind::window) layer.window = 48;
-  if (run.kind == Case::Kind::normed || run.kind == Case::Kind::experts)
-    layer.head_norm = model::HeadNorm::weighted;
-  if (run.kind == Case::Kind::experts) {
-    layer.has_experts = true;
+  run.kind = kind;
+  if (kind == Kind::window) layer.window = 48;
+  if (kind == Kind::normed) layer = tests::normed_layer;
+  if (kind == Kind::experts) {
+    layer = tests::normed_expert_layer;
     a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
   }
-  if (run.kind == Case::Kind::latents) {
+  if (kind == Kind::latents) {
     a.num_kv_heads = a.num_heads;
     a.rotary_size = 16;
     a.latents = {.d_key_value = 64, .d_query = 96, .unturned = 32, .value_size = 32};
     a.head_size = a.query_size();
     layer.rotary = model::Rotary::pairs;
   }
-  if (run.kind == Case::Kind::shared_experts) {
-    layer.has_experts = true;
-    layer.chunk = 100;
-    layer.head_norm = model::HeadNorm::weightless;
+  if (kind == Kind::shared_experts) {
+    layer = {.has_experts = true, .head_norm = model::HeadNorm::weightless, .chunk = 100};
     a.experts = {.num = 4, .top_k = 1, .d_ff = 176, .d_shared = 176, .scales_input = true};
   }
   a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
-  if (run.kind != Case::Kind::sides) return;
+  if (kind != Kind::sides) return;
   a.norms = model::Norms::around;
   a.layer_input_size = 48;
   for (std::size_t i = 2; i < a.layers.size(); ++i)
     a.layers[i].keys_of = 1;
-}
-
-model::Architecture architecture(const Case& run) {
-  model::Architecture a;
-  a.family = "llama";
-  a.num_layers = run.num_layers;
-  a.vocab_size = run.vocab_size;
-  a.d_model = 128 * run.scale;
-  a.num_heads = 4 * run.scale;
-  a.num_kv_heads = 2 * run.scale;
-  a.head_size = 32;
-  a.d_ff = run.scale > 1 ? 256 * run.scale : 352;
-  a.max_positions = 256;
-  a.tied_embeddings = run.tied;
-  if (run.kind != Case::Kind::llama) add_layers(run, a);
-  return a;
-}
-
-plan::PlanInput request(const Case& run) {
-  plan::PlanInput request = tests::adamw_request();
-  request.architecture = architecture(run);
-  request.parallel.sharding = plan::sharding_named(run.sharding);
-  request.parallel.bucket = plan::bucket_named(run.bucket);
-  request.parallel.overlap = run.overlap;
-  request.parallel.prefetch = run.prefetch;
-  request.parallel.alone = run.alone;
-  request.numbers.determinism = run.determinism;
-  request.activation_checkpointing = run.checkpointing;
-  request.recomputed_blocks = run.recomputed_blocks;
-  request.parallel.dp_shard = run.dp_shard;
-  request.numbers.compute = run.compute;
-  request.numbers.master = request.numbers.moments = run.state;
-  request.numbers.reduce = run.reduce;
-  request.numbers.fp8 = run.fp8;
-  request.numbers.keeps_passes_apart = run.measures_noise;
-  request.updates_in_backward = run.updates_in_backward;
-  if (run.keeps_ema) request.optimizer = plan::with_ema(request.optimizer);
-  request.numbers.scales_loss = run.compute == core::DType::f16;
-  const std::int64_t ranks = tests::world().size();
-  request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
-  request.global_batch = run.micro_batch * ranks * run.accumulation;
-  request.micro_batch = run.micro_batch;
-  request.max_seq_length = 256;
-  return request;
 }
 
 class MemoryOfAStep : public testing::TestWithParam<Case> {
@@ -160,89 +81,134 @@ class MemoryOfAStep : public testing::TestWithParam<Case> {
 };
 
 TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
-  if (GetParam().dp_shard > 0 && tests::world().size() % GetParam().dp_shard != 0)
-    GTEST_SKIP() << "the ranks do not form copies of " << GetParam().dp_shard;
-  const plan::PlanInput wanted = request(GetParam());
-  model::ParameterTable described = family(GetParam()).describe(wanted.architecture);
-  if (GetParam().fp8) model::keep_in_fp8(*GetParam().fp8, described);
+  const Case& run = GetParam();
+  if (!run.has_ranks()) GTEST_SKIP() << "the ranks do not form whole copies";
+  const plan::PlanInput wanted = run.on_all_ranks();
+  model::ParameterTable described = family(run.kind).describe(wanted.architecture);
+  if (wanted.numbers.fp8) model::keep_in_fp8(*wanted.numbers.fp8, described);
   const auto table = plan::regroup(std::move(described), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
   tests::expect_as_planned(plan,
-                           tests::measure(family(GetParam()), wanted, plan, table,
+                           tests::measure(family(run.kind), wanted, plan, table,
                                           tests::scattered_source(wanted.architecture, table)));
 }
 
 using core::DType;
-using plan::ActivationCheckpointing;
-constexpr auto topology = plan::Determinism::topology;
+using enum plan::ActivationCheckpointing;
+using plan::Sharding;
+
+Case run_of(const char* name, std::int64_t layers, std::int64_t vocabulary,
+            std::int64_t micro_batch, DType compute, bool tied = false) {
+  Case run{{.name = name}};
+  plan::PlanInput& request = run.request;
+  request.architecture =
+      tests::architecture_of({layers, 128, 4, 2, 32, 352, vocabulary, /*max_positions=*/256});
+  request.architecture.tied_embeddings = tied;
+  request.parallel.sharding = Sharding::full_shard;
+  request.parallel.prefetch = 1;
+  request.numbers.compute = compute;
+  request.micro_batch = micro_batch;
+  request.max_seq_length = 256;
+  return run;
+}
 
 /// One rank's memory is full of weights and what belongs to them, or of activations.
-constexpr Case weights{"FullOfWeights", 12, 200, 1, DType::bf16};
-constexpr Case activations{"FullOfActivations", 6, 200, 8, DType::bf16};
+const Case weights = run_of("FullOfWeights", 12, 200, 1, DType::bf16);
+const Case activations = run_of("FullOfActivations", 6, 200, 8, DType::bf16);
 
+/// change(run, its request).
 template <typename Change>
-constexpr Case with(Case run, const char* name, const Change& change) {
+Case with(Case run, const std::string& name, const Change& change) {
   run.name = name;
-  change(run);
+  change(run, run.request);
   return run;
 }
 
 std::vector<Case> models() {
   return {weights,
           activations,
-          {"FullOfWeightsInFp32", 12, 200, 1, DType::f32},
-          {"FullOfActivationsInFp32", 4, 200, 8, DType::f32},
-          {"FullOfLogits", 1, 12000, 2, DType::bf16},
-          {"WithATiedHead", 2, 4000, 2, DType::bf16, true},
-          {"WithATiedHeadInFp32", 2, 4000, 2, DType::f32, true}};
+          run_of("FullOfWeightsInFp32", 12, 200, 1, DType::f32),
+          run_of("FullOfActivationsInFp32", 4, 200, 8, DType::f32),
+          run_of("FullOfLogits", 1, 12000, 2, DType::bf16),
+          run_of("WithATiedHead", 2, 4000, 2, DType::bf16, true),
+          run_of("WithATiedHeadInFp32", 2, 4000, 2, DType::f32, true)};
 }
+
+using Request = plan::PlanInput;
 
 std::vector<Case> strategies() {
   std::vector<Case> runs;
-  const auto add = [&](const char* name, const auto& change) {
-    runs.push_back(with(weights, name, change));
-    runs.push_back(with(weights, name, [&](Case& run) {
-      change(run);
-      run.overlap = false;
+  const auto add = [&](const std::string& name, const auto& change) {
+    runs.push_back(with(weights, name, [&](Case& run, Request&) { change(run.request); }));
+    runs.push_back(with(weights, name + "WithoutOverlap", [&](Case& run, Request& r) {
+      change(run.request);
+      r.parallel.overlap = false;
     }));
   };
-  add("FullShard", [](Case&) {});
-  add("FullShardThreeAhead", [](Case& run) { run.prefetch = 3; });
-  add("WeightsKept", [](Case& run) { run.sharding = "SHARD_GRAD_OP"; });
-  add("TiedWeightsKept", [](Case& run) {
-    run.sharding = "SHARD_GRAD_OP";
-    run.tied = true;
+  const auto sharded = [&](const char* name, Sharding sharding, DType compute = DType::bf16,
+                           DType reduce = DType::f32) {
+    add(name, [=](Request& r) {
+      r.parallel.sharding = sharding;
+      r.parallel.dp_shard = sharding == Sharding::hybrid_shard ? 2 : 0;
+      r.numbers.compute = compute;
+      r.numbers.reduce = reduce;
+    });
+  };
+  sharded("FullShard", Sharding::full_shard);
+  add("FullShardThreeAhead", [](Request& r) { r.parallel.prefetch = 3; });
+  sharded("WeightsKept", Sharding::shard_grad_op);
+  add("TiedWeightsKept", [](Request& r) {
+    r.parallel.sharding = Sharding::shard_grad_op;
+    r.architecture.tied_embeddings = true;
   });
-  add("Replicas", [](Case& run) { run.sharding = "NO_SHARD"; });
-  add("ReplicasInFp32", [](Case& run) {
-    run.sharding = "NO_SHARD";
-    run.compute = DType::f32;
+  sharded("Replicas", Sharding::no_shard);
+  sharded("ReplicasInFp32", Sharding::no_shard, DType::f32);
+  sharded("ReplicasReducedInBf16", Sharding::no_shard, DType::bf16, DType::bf16);
+  sharded("Hybrid", Sharding::hybrid_shard);
+  sharded("HybridReducedInBf16", Sharding::hybrid_shard, DType::bf16, DType::bf16);
+  add("ByLayer", [](Request& r) { r.parallel.bucket = plan::Bucket::layer; });
+  add("ByModel", [](Request& r) { r.parallel.bucket = plan::Bucket::whole; });
+  for (const DType compute : {DType::bf16, DType::f32})
+    add(compute == DType::bf16 ? "CommunicatingAlone" : "CommunicatingAloneInFp32",
+        [=](Request& r) {
+          r.parallel.alone = plan::Alone::communicates;
+          r.numbers.compute = compute;
+        });
+  add("TiedHead", [](Request& r) {
+    r.architecture.num_layers = 2;
+    r.architecture.vocab_size = 4000;
+    r.architecture.tied_embeddings = true;
   });
-  add("ReplicasReducedInBf16", [](Case& run) {
-    run.sharding = "NO_SHARD";
-    run.reduce = DType::bf16;
-  });
-  add("Hybrid", [](Case& run) {
-    run.sharding = "HYBRID_SHARD";
-    run.dp_shard = 2;
-  });
-  add("HybridReducedInBf16", [](Case& run) {
-    run.sharding = "HYBRID_SHARD";
-    run.dp_shard = 2;
-    run.reduce = DType::bf16;
-  });
-  add("ByLayer", [](Case& run) { run.bucket = "LAYER"; });
-  add("ByModel", [](Case& run) { run.bucket = "NONE"; });
-  add("CommunicatingAlone", [](Case& run) { run.alone = plan::Alone::communicates; });
-  add("CommunicatingAloneInFp32", [](Case& run) {
-    run.alone = plan::Alone::communicates;
-    run.compute = DType::f32;
-  });
-  add("TiedHead", [](Case& run) {
-    run.num_layers = 2;
-    run.vocab_size = 4000;
-    run.tied = true;
-  });
+  return runs;
+}
+
+/// Products in 8 bits.
+std::vector<Case> narrow_products() {
+  std::vector<Case> runs;
+  const auto add = [&](const Case& base, const char* name, const model::Fp8Recipe& recipe,
+                       Kind kind = Kind::llama, plan::ActivationCheckpointing checkpointing = none,
+                       Sharding sharding = Sharding::full_shard) {
+    runs.push_back(with(base, name, [&](Case& run, Request& r) {
+      r.numbers.fp8 = recipe;
+      r.activation_checkpointing = checkpointing;
+      r.parallel.sharding = sharding;
+      if (kind != Kind::llama) set_kind(run, kind);
+    }));
+  };
+  add(weights, "Fp8", {});
+  add(activations, "Fp8FullOfActivations", {});
+  add(activations, "Fp8ComputedAgain", {}, Kind::llama, selective);
+  add(activations, "Fp8ComputedAgain", {}, Kind::llama, full);
+  add(activations, "Fp8SharedExperts", {}, Kind::shared_experts);
+  add(activations, "Fp8Experts", {}, Kind::experts);
+  add(weights, "Fp8Experts", {}, Kind::experts, full);
+  add(weights, "Fp8ExpertsOfReplicas", {}, Kind::experts, none, Sharding::no_shard);
+  add(activations, "Fp8OfWeightGradientsOfExperts", {.weight_gradients = true}, Kind::experts);
+  add(activations, "Fp8OfWeightGradientsToo", {.weight_gradients = true});
+  runs.push_back(with(activations, "Fp8ByBlocks", [](Case&, Request& r) {
+    r.architecture = tests::architecture_of({6, 512, 16, 8, 32, 1024, 200, 256});
+    r.numbers.fp8 = model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
+  }));
   return runs;
 }
 
@@ -251,140 +217,82 @@ std::vector<Case> numbers() {
   const auto add = [&](const char* name, const auto& change) {
     runs.push_back(with(weights, name, change));
   };
-  const auto fixed = [](const char* sharding, std::int64_t dp_shard, DType compute) {
-    return [=](Case& run) {
-      run.determinism = topology;
-      run.sharding = sharding;
-      run.dp_shard = dp_shard;
-      run.compute = compute;
+  const auto fixed = [](Sharding sharding, DType compute = DType::bf16) {
+    return [=](Case&, Request& r) {
+      r.numbers.determinism = plan::Determinism::topology;
+      r.parallel.sharding = sharding;
+      r.parallel.dp_shard = sharding == Sharding::hybrid_shard ? 2 : 0;
+      r.numbers.compute = compute;
     };
   };
-  add("FixedPoint", fixed("FULL_SHARD", 0, DType::bf16));
-  add("FixedPointOfReplicas", fixed("NO_SHARD", 0, DType::bf16));
-  add("FixedPointOfReplicasInFp32", fixed("NO_SHARD", 0, DType::f32));
-  add("FixedPointOfHybrid", fixed("HYBRID_SHARD", 2, DType::bf16));
-  add("TrueBf16", [](Case& run) { run.state = DType::bf16; });
-  add("TrueBf16OfReplicas", [](Case& run) {
-    run.state = DType::bf16;
-    run.sharding = "NO_SHARD";
-  });
-  add("Fp16", [](Case& run) { run.compute = DType::f16; });
-  add("MeanOfWeights", [](Case& run) { run.keeps_ema = true; });
-  add("UpdatesInBackward", [](Case& run) { run.updates_in_backward = true; });
-  add("UpdatesInBackwardInFixedPoint", [](Case& run) {
-    run.updates_in_backward = true;
-    run.determinism = plan::Determinism::topology;
-  });
-  add("NoiseOfReplicasInFp32", [](Case& run) {
-    run.sharding = "NO_SHARD";
-    run.compute = DType::f32;
-    run.accumulation = 2;
-    run.measures_noise = true;
-  });
-  add("Noise", [](Case& run) {
-    run.accumulation = 2;
-    run.measures_noise = true;
-  });
-  const auto rowwise = [](Case& run) { run.fp8 = model::Fp8Recipe{}; };
-  add("Fp8", rowwise);
-  runs.push_back(with(activations, "Fp8FullOfActivations", rowwise));
-  for (const auto checkpointing :
-       {ActivationCheckpointing::selective, ActivationCheckpointing::full}) {
-    runs.push_back(with(activations, "Fp8ComputedAgain", [&](Case& run) {
-      rowwise(run);
-      run.checkpointing = checkpointing;
-    }));
-  }
-  runs.push_back(with(activations, "Fp8SharedExperts", [&](Case& run) {
-    rowwise(run);
-    run.kind = Case::Kind::shared_experts;
-  }));
-  for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    const bool is_full = checkpointing == ActivationCheckpointing::full;
-    runs.push_back(with(is_full ? weights : activations, "Fp8Experts", [&](Case& run) {
-      rowwise(run);
-      run.kind = Case::Kind::experts;
-      run.checkpointing = checkpointing;
-    }));
-  }
-  runs.push_back(with(weights, "Fp8ExpertsOfReplicas", [&](Case& run) {
-    rowwise(run);
-    run.kind = Case::Kind::experts;
-    run.sharding = "NO_SHARD";
-  }));
-  runs.push_back(with(activations, "Fp8OfWeightGradientsOfExperts", [](Case& run) {
-    run.fp8 = model::Fp8Recipe{.weight_gradients = true};
-    run.kind = Case::Kind::experts;
-  }));
-  runs.push_back(with(activations, "Fp8OfWeightGradientsToo",
-                      [](Case& run) { run.fp8 = model::Fp8Recipe{.weight_gradients = true}; }));
-  runs.push_back(with(activations, "Fp8ByBlocks", [](Case& run) {
-    run.fp8 = model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
-    run.scale = 4;
-  }));
-  add("ReducedInFp16", [](Case& run) { run.reduce = DType::f16; });
+  add("FixedPoint", fixed(Sharding::full_shard));
+  add("FixedPointOfReplicas", fixed(Sharding::no_shard));
+  add("FixedPointOfReplicasInFp32", fixed(Sharding::no_shard, DType::f32));
+  add("FixedPointOfHybrid", fixed(Sharding::hybrid_shard));
+  for (const bool replicas : {false, true})
+    add(replicas ? "TrueBf16OfReplicas" : "TrueBf16", [=](Case&, Request& r) {
+      r.numbers.master = r.numbers.moments = DType::bf16;
+      if (replicas) r.parallel.sharding = Sharding::no_shard;
+    });
+  add("Fp16", [](Case&, Request& r) { r.numbers.compute = DType::f16; });
+  add("MeanOfWeights", [](Case&, Request& r) { r.optimizer = plan::with_ema(r.optimizer); });
+  for (const bool fixed_point : {false, true})
+    add(fixed_point ? "UpdatesInBackwardInFixedPoint" : "UpdatesInBackward",
+        [=](Case&, Request& r) {
+          r.updates_in_backward = true;
+          if (fixed_point) r.numbers.determinism = plan::Determinism::topology;
+        });
+  for (const bool replicas : {true, false})
+    add(replicas ? "NoiseOfReplicasInFp32" : "Noise", [=](Case& run, Request& r) {
+      run.accumulation = 2;
+      r.numbers.keeps_passes_apart = true;
+      if (!replicas) return;
+      r.parallel.sharding = Sharding::no_shard;
+      r.numbers.compute = DType::f32;
+    });
+  for (const Case& run : narrow_products())
+    runs.push_back(run);
+  add("ReducedInFp16", [](Case&, Request& r) { r.numbers.reduce = DType::f16; });
   return runs;
 }
 
 std::vector<Case> passes() {
   std::vector<Case> runs;
-  const auto add = [&](const Case& base, const char* name, const auto& change) {
-    runs.push_back(with(base, name, change));
+  const auto add = [&](const char* name, DType compute, plan::ActivationCheckpointing checkpointing,
+                       std::int64_t recomputed_blocks = 0, Kind kind = Kind::llama) {
+    runs.push_back(with(activations, name, [&](Case& run, Request& r) {
+      r.numbers.compute = compute;
+      r.activation_checkpointing = checkpointing;
+      r.recomputed_blocks = recomputed_blocks;
+      if (kind != Kind::llama) set_kind(run, kind);
+    }));
   };
   for (const DType compute : {DType::bf16, DType::f32}) {
-    add(activations, "BlocksComputedAgain", [&](Case& run) {
-      run.checkpointing = ActivationCheckpointing::full;
-      run.compute = compute;
-    });
-    for (const auto others : {ActivationCheckpointing::none, ActivationCheckpointing::selective})
+    add("BlocksComputedAgain", compute, full);
+    for (const auto others : {none, selective})
       for (const std::int64_t blocks : {1, 2, 5})
-        add(activations, "SomeBlocksComputedAgain", [&](Case& run) {
-          run.checkpointing = others;
-          run.recomputed_blocks = blocks;
-          run.compute = compute;
-        });
-    add(activations, "CheapComputedAgain", [&](Case& run) {
-      run.checkpointing = ActivationCheckpointing::selective;
-      run.compute = compute;
-    });
+        add("SomeBlocksComputedAgain", compute, others, blocks);
+    add("CheapComputedAgain", compute, selective);
   }
-  for (const auto kind : {Case::Kind::normed, Case::Kind::window, Case::Kind::experts,
-                          Case::Kind::shared_experts, Case::Kind::latents, Case::Kind::sides}) {
-    for (const DType compute : {DType::bf16, DType::f32}) {
-      for (const auto checkpointing :
-           {ActivationCheckpointing::none, ActivationCheckpointing::selective,
-            ActivationCheckpointing::full}) {
-        add(activations,
-            kind == Case::Kind::normed    ? "HeadNorms"
-            : kind == Case::Kind::window  ? "Window"
-            : kind == Case::Kind::latents ? "Latents"
-            : kind == Case::Kind::sides   ? "Sides"
-            : kind == Case::Kind::experts ? "Experts"
-                                          : "SharedExperts",
-            [&](Case& run) {
-              run.kind = kind;
-              run.compute = compute;
-              run.checkpointing = checkpointing;
-            });
-      }
-    }
-  }
-  for (const std::int64_t accumulation : {2, 3}) {
-    for (const char* sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}) {
-      add(weights, "SeveralMicroSteps", [&](Case& run) {
+  constexpr std::pair<Kind, const char*> kinds[] = {
+      {Kind::normed, "HeadNorms"}, {Kind::window, "Window"},
+      {Kind::experts, "Experts"},  {Kind::shared_experts, "SharedExperts"},
+      {Kind::latents, "Latents"},  {Kind::sides, "Sides"}};
+  for (const auto& [kind, name] : kinds)
+    for (const DType compute : {DType::bf16, DType::f32})
+      for (const auto checkpointing : {none, selective, full})
+        add(name, compute, checkpointing, 0, kind);
+  for (const std::int64_t accumulation : {2, 3})
+    for (const auto sharding : {Sharding::full_shard, Sharding::shard_grad_op, Sharding::no_shard})
+      runs.push_back(with(weights, "SeveralMicroSteps", [&](Case& run, Request& r) {
         run.accumulation = accumulation;
-        run.sharding = sharding;
-      });
-    }
-  }
+        r.parallel.sharding = sharding;
+      }));
   return runs;
 }
 
 std::string name(const testing::TestParamInfo<Case>& info) {
-  const Case& run = info.param;
-  std::string text = run.name;
-  if (!run.overlap) text += "WithoutOverlap";
-  return text + "_" + std::to_string(info.index);
+  return info.param.name + "_" + std::to_string(info.index);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MemoryOfAStep, testing::ValuesIn(models()), name);

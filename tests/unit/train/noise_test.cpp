@@ -9,30 +9,14 @@
 #include "optim/clip.hpp"
 #include "optim/pass_norms.hpp"
 #include "optimizers/adamw/adamw.hpp"
+#include "support/tiny_model.hpp"
 #include "train/run/detail/noise_keeper.hpp"
 #include "train/step/step.hpp"
-#include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::noise_test {
 namespace {
 
 using tests::TinyModel;
-
-/// Samples of different lengths, a micro-batch each of `micro_batch`, dealt to the ranks.
-data::StepData step_data(const comm::Communicator& ranks, std::int32_t num_samples,
-                         std::int64_t micro_batch) {
-  auto tokens = std::make_shared<std::vector<data::PackedToken>>();
-  std::vector<data::Span> samples;
-  for (std::int32_t i = 0; i < num_samples; ++i) {
-    samples.push_back({std::ssize(*tokens), 4 + i});
-    for (std::int32_t k = 0; k < 4 + i; ++k)
-      tokens->emplace_back((3 * i + k * k) % 11, k > 1);
-  }
-  data::Stream stream(data::Dataset(tokens, samples),
-                      {num_samples, num_samples, 1, data::SampleOrder::as_read},
-                      {micro_batch, ranks.size(), ranks.rank()}, 0);
-  return stream.step(0);
-}
 
 shard::Options options(plan::Determinism determinism) {
   shard::Options options = TinyModel::in_fp32();
@@ -45,8 +29,8 @@ StepResult run(const comm::Communicator& ranks, plan::Determinism determinism,
                std::int32_t num_samples = 5, std::int64_t micro_batch = 1) {
   TinyModel tiny(shard::one_copy(ranks), options(determinism));
   optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
-  return run_step(tiny.engine(), ranks, step_data(ranks, num_samples, micro_batch), optimizer,
-                  {.step = 0, .lr = 0, .max_grad_norm = 1, .wants_noise = true});
+  return run_step(tiny.engine(), ranks, tests::tiny_step(ranks, num_samples, micro_batch),
+                  optimizer, {.step = 0, .lr = 0, .max_grad_norm = 1, .wants_noise = true});
 }
 
 /// With gradients of tokens that are drawn, both estimates are right on average: here their
@@ -86,7 +70,7 @@ TEST(Noise, OfAStepIsThatOfItsMicroBatches) {
   for (const auto determinism : {plan::Determinism::run, plan::Determinism::topology}) {
     const StepResult whole = run({}, determinism);
     ASSERT_TRUE(whole.noise);
-    const data::StepData data = step_data({}, 5, 1);
+    const data::StepData data = tests::tiny_step({}, 5, 1);
     std::vector<PassGradient> gradients;
     for (const auto& batch : data.micro_steps) {
       TinyModel tiny(shard::one_copy({}), options(determinism));

@@ -4,10 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <utility>
-
-#include "unit/train/tiny_model.hpp"
+#include "support/tiny_model.hpp"
 
 namespace finetune::train::objective_test {
 namespace {
@@ -85,17 +82,13 @@ TEST(Objective, OfWholeRowsIsTheSameOnAnyRanks) {
   const RowLoss objective;
   TinyModel alone{comm::Communicator()};
   forward_backward(engine_of(alone, objective), two_rows(), 0.5);
-  std::map<std::pair<int, std::int64_t>, float> expected;
-  alone.for_each([&](int row, std::int64_t i, float, float gradient) {
-    expected[{row, i}] = gradient;
-  });
-
+  const tests::Elements expected = alone.gradients();
   TinyModel tiny(tests::world());
   const bool has_rows = tests::world().rank() == 0;
   const auto rows = has_rows ? std::optional(two_rows()) : std::nullopt;
   const LossSum sum = forward_backward(engine_of(tiny, objective), rows, 0.5);
   EXPECT_EQ(sum.weight, has_rows ? 2 : 0);
-  tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
+  tiny.for_each_gradient([&](int row, std::int64_t i, float gradient) {
     EXPECT_NEAR(gradient, (expected.at({row, i})), 1e-6) << "row " << row << ", element " << i;
   });
 }

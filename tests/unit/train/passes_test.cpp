@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "model/rope.hpp"
 #include "support/mesh.hpp"
+#include "support/tiny_model.hpp"
 #include "train/step/detail/pass_input.hpp"
-#include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::passes_test {
 namespace {
@@ -29,12 +28,18 @@ data::MicroBatch sequence(std::int64_t number, std::int64_t num_rows = 1) {
   return batch;
 }
 
-using Gradients = std::map<std::pair<int, std::int64_t>, float>;
-
 struct Result {
   double loss = 0;
-  Gradients gradients;
+  tests::Elements gradients;
 };
+
+void expect_gradients(TinyModel& tiny, const tests::Elements& expected) {
+  tiny.for_each_gradient([&](int row, std::int64_t i, float gradient) {
+    const float wanted = expected.at({row, i});
+    EXPECT_NEAR(gradient, wanted, 1e-5 * std::max(1.0f, std::abs(wanted)))
+        << "row " << row << ", element " << i;
+  });
+}
 
 /// All of these sequences, one a pass, on this process alone.
 Result alone(TinyKind kind, const std::vector<data::MicroBatch>& batches) {
@@ -43,9 +48,7 @@ Result alone(TinyKind kind, const std::vector<data::MicroBatch>& batches) {
   Result result;
   for (const auto& batch : batches)
     result.loss += forward_backward(tiny.engine(), batch, 0.1).loss;
-  tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
-    result.gradients[{row, i}] = gradient;
-  });
+  result.gradients = tiny.gradients();
   return result;
 }
 
@@ -123,11 +126,7 @@ class Passes : public testing::TestWithParam<TinyKind> {
     tiny.shards.reset_gradients();
     const double loss = forward_backward(tiny.engine(), mine, 0.1).loss;
     EXPECT_NEAR(world.all_reduce(loss, comm::Reduce::sum), expected.loss, 1e-5);
-    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
-      const float wanted = expected.gradients.at({row, i});
-      EXPECT_NEAR(gradient, wanted, 1e-5 * std::max(1.0f, std::abs(wanted)))
-          << "row " << row << ", element " << i;
-    });
+    expect_gradients(tiny, expected.gradients);
   }
 };
 
@@ -151,7 +150,7 @@ TEST_P(Passes, OfNobodyGiveZeroGradients) {
   const LossSum sum = forward_backward(tiny.engine(), std::nullopt, 1.0);
   EXPECT_EQ(sum.loss, 0);
   EXPECT_EQ(sum.weight, 0);
-  tiny.for_each([](int, std::int64_t, float, float gradient) { EXPECT_EQ(gradient, 0); });
+  tiny.for_each_gradient([](int, std::int64_t, float gradient) { EXPECT_EQ(gradient, 0); });
 }
 
 TEST_P(Passes, OfTwoRowsAreTwoPassesOfOne) {
@@ -212,7 +211,7 @@ class SharedExperts : public testing::TestWithParam<TinyKind> {
 
   struct Expected {
     PassResult sums;
-    Gradients gradients;
+    tests::Elements gradients;
   };
   static Expected alone(const std::vector<data::MicroBatch>& batches) {
     TinyModel tiny(comm::Communicator(), GetParam());
@@ -223,9 +222,7 @@ class SharedExperts : public testing::TestWithParam<TinyKind> {
       expected.sums.loss += sums.loss;
       expected.sums.balance += sums.balance;
     }
-    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
-      expected.gradients[{row, i}] = gradient;
-    });
+    expected.gradients = tiny.gradients();
     return expected;
   }
 
@@ -250,13 +247,8 @@ class SharedExperts : public testing::TestWithParam<TinyKind> {
     end_passes(engine);
     EXPECT_NEAR(world.all_reduce(sums.loss, comm::Reduce::sum), expected.sums.loss, 1e-5);
     EXPECT_NEAR(world.all_reduce(sums.balance, comm::Reduce::sum), expected.sums.balance, 1e-5);
-    std::int64_t seen = 0;
-    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
-      ++seen;
-      const float wanted = expected.gradients.at({row, i});
-      EXPECT_NEAR(gradient, wanted, 1e-5 * std::max(1.0f, std::abs(wanted)))
-          << "row " << row << ", element " << i;
-    });
+    expect_gradients(tiny, expected.gradients);
+    const std::int64_t seen = std::ssize(tiny.gradients());
     const std::int64_t copies = world.size() / dp_shard;
     EXPECT_EQ(world.all_reduce(seen, comm::Reduce::sum), copies * std::ssize(expected.gradients));
   }

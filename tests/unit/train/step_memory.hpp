@@ -7,27 +7,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/initial_weights.hpp"
 #include "core/memory_use.hpp"
 #include "metrics/memory.hpp"
-#include "model/family.hpp"
-#include "model/model.hpp"
-#include "model/part.hpp"
-#include "model/products.hpp"
 #include "optim/loss_scale.hpp"
 #include "optimizers/adamw/adamw.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/plan.hpp"
 #include "shard/activation_offload.hpp"
-#include "shard/parallel_ops.hpp"
-#include "support/ranks.hpp"
-#include "train/step/passes.hpp"
+#include "support/architecture.hpp"
+#include "support/model.hpp"
+#include "support/optimizers.hpp"
 #include "train/step/step.hpp"
-#include "world/world.hpp"
 
 namespace finetune::tests {
 
@@ -60,6 +55,37 @@ inline data::StepData step_data(const plan::PlanInput& request, const plan::Plan
   return data;
 }
 
+/// A run to be measured: all of its plan but what the number of ranks decides.
+struct MemoryRun {
+  std::string name;
+  plan::PlanInput request = adamw_request();
+  std::int64_t accumulation = 1;
+
+  bool has_ranks() const {
+    return request.parallel.dp_shard == 0 || world().size() % request.parallel.dp_shard == 0;
+  }
+  plan::PlanInput on_all_ranks() const {
+    plan::PlanInput wanted = request;
+    const std::int64_t ranks = world().size();
+    wanted.ranks = {.world_size = ranks, .ranks_per_node = ranks};
+    wanted.numbers.scales_loss = request.numbers.compute == core::DType::f16;
+    wanted.global_batch = request.micro_batch * accumulation * ranks /
+                          (request.parallel.num_tp() * request.parallel.num_cp());
+    return wanted;
+  }
+  friend void PrintTo(const MemoryRun& run, std::ostream* out) { *out << run.name; }
+};
+
+/// All of `all` with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
+template <typename Run>
+std::vector<Run> some_of(const std::vector<Run>& all) {
+  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) return all;
+  std::vector<Run> some;
+  for (std::size_t i = 0; i < all.size(); i += 7)
+    some.push_back(all[i]);
+  return some;
+}
+
 /// Bytes of the rank that has most, in all and of each use.
 struct Measured {
   std::int64_t all = 0;
@@ -73,10 +99,7 @@ void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& requ
                    const plan::Plan& plan, const model::ParameterTable& table,
                    const base::WeightSource& weights, const std::vector<data::RowPart>& samples,
                    at::Device device, const F& before_step) {
-  const auto model = family.build(request.architecture);
   const world::World world = world::make(tests::mpi(), plan);
-  const shard::Groups groups =
-      shard::make_groups(world, request.parallel.overlap, request.parallel.alone);
   shard::Options options;
   options.numbers = request.numbers;
   options.sharding = plan.mesh.sharding;
@@ -84,19 +107,20 @@ void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& requ
   options.prefetch = request.parallel.num_prefetched();
   options.context = request.parallel.cp_method;
   options.device = options.state_device = device;
-  const model::ParameterTable own = model::part_of(table, groups.part_place());
-  const plan::ShardMap map = plan::shards_of(plan, own);
-  shard::ModelShards shards(own, map, groups, options);
-  using enum plan::ActivationCheckpointing;
-  const auto ops =
-      shard::make_ops(shards, model::path_for(request.numbers.compute),
-                      request.activation_checkpointing == selective ? model::Recompute::cheap
-                                                                    : model::Recompute::nothing);
-  optimizers::adamw::AdamW optimizer({}, own, shards, shard::to_aten(request.numbers.moments));
+  SplitModel model(request.architecture, family, table,
+                   shard::make_groups(world, request.parallel.overlap, request.parallel.alone),
+                   options, model::path_for(request.numbers.compute),
+                   request.activation_checkpointing == plan::ActivationCheckpointing::selective
+                       ? model::Recompute::cheap
+                       : model::Recompute::nothing);
+  shard::ModelShards& shards = model.shards;
+  optimizers::adamw::AdamW optimizer({}, model.table, shards,
+                                     shard::to_aten(request.numbers.moments));
   if (request.optimizer.keeps_ema()) optimizer.keep_ema(shards, 0.9);
   base::load_weights(weights, shards);
   base::set_magnitudes(shards);
-  train::Engine engine{request.architecture, *model, *ops, shards, plan::blocks_of(request)};
+  train::Engine engine = model.engine();
+  engine.blocks = plan::blocks_of(request);
   std::optional<shard::ActivationOffload> offload;
   if (request.offloaded_blocks > 0) engine.offload = &offload.emplace(device);
   engine.dropout = request.adapter_dropout;

@@ -5,32 +5,16 @@
 
 #include "comm/agree.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "unit/train/tiny_model.hpp"
+#include "support/tiny_model.hpp"
 
 namespace finetune::train::step_test {
 namespace {
 
 using tests::TinyModel;
 
-/// Samples, some to a micro-batch, dealt to the ranks; some ranks may have none.
-data::StepData step_data(const comm::Communicator& batch, std::int32_t num_samples = 4,
-                         std::int64_t micro_batch = 2) {
-  auto tokens = std::make_shared<std::vector<data::PackedToken>>();
-  std::vector<data::Span> samples;
-  for (std::int32_t i = 0; i < num_samples; ++i) {
-    samples.push_back({std::ssize(*tokens), 4 + i});
-    for (std::int32_t k = 0; k < 4 + i; ++k)
-      tokens->emplace_back((3 * i + k * k) % 11, k > 1);
-  }
-  data::Stream stream(data::Dataset(tokens, samples),
-                      {num_samples, num_samples, 1, data::SampleOrder::as_read},
-                      {micro_batch, batch.size(), batch.rank()}, 0);
-  return stream.step(0);
-}
-
 StepResult run(TinyModel& tiny, const comm::Communicator& batch, const StepSettings& settings) {
   optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
-  return run_step(tiny.engine(), batch, step_data(batch), optimizer, settings);
+  return run_step(tiny.engine(), batch, tests::tiny_step(batch), optimizer, settings);
 }
 
 TEST(Step, IsTheSameOnAnyNumberOfRanks) {
@@ -45,7 +29,7 @@ TEST(Step, IsTheSameOnAnyNumberOfRanks) {
 
 TEST(Step, LossIsTheMeanOverTrainedTokens) {
   TinyModel alone{comm::Communicator()};
-  const data::StepData data = step_data({});
+  const data::StepData data = tests::tiny_step({});
   double sum = 0;
   for (const auto& batch : data.micro_steps)
     sum += forward(alone.engine(), batch).loss;
@@ -61,12 +45,12 @@ TEST(Step, LowersTheLossOfItsOwnData) {
 }
 
 /// Two steps of one pass; of several ranks the last has no micro-batch.
-std::vector<float> trained(const shard::Options& options, tests::TinyKind kind, bool in_backward,
-                           std::vector<double>& norms) {
+tests::Elements trained(const shard::Options& options, tests::TinyKind kind, bool in_backward,
+                        std::vector<double>& norms) {
   const comm::Communicator& world = tests::world();
   TinyModel tiny(shard::one_copy(world), options, kind);
   optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
-  const data::StepData data = step_data(world, 2 * std::max(1, world.size() - 1));
+  const data::StepData data = tests::tiny_step(world, 2 * std::max(1, world.size() - 1));
   EXPECT_EQ(data.micro_steps.size(), 1u);
   for (std::int64_t step = 0; step < 2; ++step)
     norms.push_back(run_step(tiny.engine(), world, data, optimizer,
@@ -75,9 +59,7 @@ std::vector<float> trained(const shard::Options& options, tests::TinyKind kind, 
                               .updates_in_backward = in_backward,
                               .more_follow = step == 0})
                         .grad_norm);
-  std::vector<float> weights;
-  tiny.for_each([&](int, std::int64_t, float master, float) { weights.push_back(master); });
-  return weights;
+  return tiny.elements();
 }
 
 TEST(Step, UpdatedInBackwardHasTheBitsOfOneThatIsUpdatedAfterwards) {
@@ -106,7 +88,7 @@ TEST(Step, UpdatedInBackwardRefusesNumbersThatAreNotFiniteOnAllRanks) {
   tiny.shards.publish_all();
   optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
   try {
-    run_step(tiny.engine(), tests::world(), step_data(tests::world(), 2), optimizer,
+    run_step(tiny.engine(), tests::world(), tests::tiny_step(tests::world(), 2), optimizer,
              {.step = 4, .lr = 1e-3, .updates_in_backward = true});
     ADD_FAILURE() << "nothing thrown";
   } catch (const comm::AgreedError& error) {
@@ -124,8 +106,7 @@ TEST(Step, RefusesNumbersThatAreNotFiniteOnAllRanksAndKeepsTheWeights) {
     tiny.shards.master(unit)[0].fill_(std::numeric_limits<float>::quiet_NaN());
   }
   tiny.shards.publish_all();
-  std::vector<float> before, after;
-  tiny.for_each([&](int, std::int64_t, float master, float) { before.push_back(master); });
+  const tests::Elements before = tiny.elements();
   try {
     run(tiny, tests::world(), {.step = 4, .lr = 1e-3, .max_grad_norm = 1});
     ADD_FAILURE() << "nothing thrown";
@@ -133,9 +114,8 @@ TEST(Step, RefusesNumbersThatAreNotFiniteOnAllRanksAndKeepsTheWeights) {
     EXPECT_EQ(error.kind(), core::ErrorKind::numbers);
     EXPECT_TRUE(std::string(error.what()).starts_with("step 5: loss is nan")) << error.what();
   }
-  tiny.for_each([&](int, std::int64_t, float master, float) { after.push_back(master); });
-  for (std::size_t i = 0; i < before.size(); ++i)
-    EXPECT_TRUE(before[i] == after[i] || std::isnan(before[i]));
+  for (const auto& [element, after] : tiny.elements())
+    EXPECT_TRUE(before.at(element) == after || std::isnan(before.at(element)));
 }
 
 TEST(Step, OfNumbersThatAreNotFiniteAdvisesTheLearningRateUnderTopologyToo) {
@@ -156,13 +136,6 @@ TEST(Step, OfNumbersThatAreNotFiniteAdvisesTheLearningRateUnderTopologyToo) {
     EXPECT_NE(message.find("Lower optimizer.lr or raise optimizer.warmup_steps"), std::string::npos)
         << message;
   }
-}
-
-/// This rank's part of the weights.
-std::vector<float> weights(TinyModel& tiny) {
-  std::vector<float> all;
-  tiny.for_each([&](int, std::int64_t, float master, float) { all.push_back(master); });
-  return all;
 }
 
 /// Ranks whose passes take ten seconds, of which only the last is asked to stop, in its pass
@@ -191,7 +164,7 @@ constexpr std::int32_t many_samples = 16;
 /// The step that `is_asked` leaves, and after it a whole one, against one that follows nothing.
 void expect_left_without_a_trace(StopVote::Passes passes, std::int64_t left_after) {
   const comm::Communicator& world = tests::world();
-  const data::StepData data = step_data(world, many_samples, 1);
+  const data::StepData data = tests::tiny_step(world, many_samples, 1);
   StepSettings settings{.step = 0, .lr = 1e-2, .max_grad_norm = 1};
   TinyModel whole(world);
   optimizers::adamw::AdamW whole_optimizer({}, whole.table, whole.shards);
@@ -199,18 +172,18 @@ void expect_left_without_a_trace(StopVote::Passes passes, std::int64_t left_afte
 
   TinyModel tiny(world);
   optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
-  const std::vector<float> before = weights(tiny);
+  const tests::Elements before = tiny.elements();
   LastRankIsAsked asked(passes, 2);
   settings.vote = &asked.vote();
   EXPECT_EQ(run_step(tiny.engine(), world, data, optimizer, settings).left_after, left_after);
-  EXPECT_EQ(weights(tiny), before);
+  EXPECT_EQ(tiny.elements(), before);
 
   settings.vote = nullptr;
   const StepResult result = run_step(tiny.engine(), world, data, optimizer, settings);
   EXPECT_EQ(result.left_after, 0);
   EXPECT_EQ(result.loss, expected.loss);
   EXPECT_EQ(result.grad_norm, expected.grad_norm);
-  EXPECT_EQ(weights(tiny), weights(whole));
+  EXPECT_EQ(tiny.elements(), whole.elements());
 }
 
 TEST(Step, IsLeftByAllRanksWhereOneIsAskedAndTheNextKnowsNothingOfIt) {
