@@ -14,7 +14,9 @@ if [ "${1-}" = --write ]; then
   shift
 fi
 if [ $# = 0 ]; then
-  set -- $(cd tests/golden/messages && ls -- *.txt | sed 's/\.txt$//')
+  for page in tests/golden/messages/*.txt; do
+    set -- "$@" "$(basename "$page" .txt)"
+  done
 fi
 # unit_deck is the program of ctest's unit/deck, and of unit/deck.r2 on two ranks.
 names=$(printf '|%s' "$@" | sed 's/^|//; s:_:[/_]:g')

@@ -22,7 +22,7 @@ endfunction()
 
 # expect(check regex): the check ends with an error that matches; with an empty regex, without an error.
 function(expect check regex)
-  execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${WORK} -P ${CMAKE_CURRENT_LIST_DIR}/${check}.cmake
+  execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${WORK} -DBUDGET=0 -P ${CMAKE_CURRENT_LIST_DIR}/${check}.cmake
     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(output MATCHES "skipped:")
     message(STATUS "${check}: ${output}")
@@ -41,7 +41,7 @@ function(planted file content check regex)
 endfunction()
 
 write_tree()
-foreach(check layers only_in files format shell documents planted)
+foreach(check layers only_in files format shell documents planted messages)
   expect(${check} "")
 endforeach()
 planted(src/core/up.hpp "#pragma once\n${licence}#include \"comm/mpi/mpi.hpp\"\n" layers "src/core/up.hpp: includes comm/")
@@ -68,6 +68,9 @@ planted(src/core/a.hpp "${licence}int a;\n" files "src/core/a.hpp: does not begi
 string(REPEAT "// x\n" 400 long)
 planted(src/core/a.cpp "${licence}${long}" files "has 401 lines")
 planted(src/core/a.cpp "${licence}int  a;\n" format "src/core/a.cpp:2:.*run clang-format")
+planted(tests/unit/a_test.cpp "${licence}EXPECT_NE(text.find(\"is out of range\"), npos); // ;[\n" messages "1 checks of a message's words")
+planted(tests/unit/a_test.cpp "${licence}EXPECT_EQ(refusal(f), \"a: is a \\\"b\\\" of c.\");\n" messages "1 checks of a message's words")
+planted(tests/unit/a_test.cpp "${licence}EXPECT_NE(text.find(\"train.seed = 3\"), npos);\n" messages "")
 planted(jobscripts/b.sh "#!/usr/bin/env bash\nrm -r $1\n" shell "SC2086")
 planted(jobscripts/b.sh "#!/usr/bin/env bash\nls | head -n 1\n" shell "jobscripts/b.sh: pipes into what stops")
 planted(jobscripts/b.sh "#!/usr/bin/env bash\nls | grep -q a\n" shell "jobscripts/b.sh: pipes into what stops")

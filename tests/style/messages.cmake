@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests look at what messages are about (support/messages.hpp), not at their prose, which golden pages hold. What
+# still compares words is counted, and may not become more: lower the budget whenever fewer are left.
+#
+# Counted are two lower-case words or more in a row within what a test looks for in a text, and three in what it
+# expects a message to be. That is a simple regular expression: it counts some texts that are no messages, too.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+if(NOT DEFINED BUDGET)
+  set(BUDGET 742)
+endif()
+
+set(searches "(find|starts_with|ends_with|contains|says|has|holds|begins|count|expect_[a-z_]+)[(]([^|\"]*, *\n? *)?")
+set(equals "(EXPECT|ASSERT)_(STR)?EQ[(][^|\"]*(what|refusal|message|said|warn|problem|why)[^|]*,[ \n]*")
+set(two_words "\"[^\"\n]*[a-z]+,? [a-z]+[^\"\n]*\"")
+set(three_words "\"[^\"\n]*[a-z]+,? [a-z]+,? [a-z]+[^\"\n]*\"")
+
+file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/tests/*.cpp ${ROOT}/tests/*.hpp)
+set(num_left 0)
+set(folders "")
+foreach(file IN LISTS files)
+  file(READ ${ROOT}/${file} text)
+  # Without escapes, brackets that would break a list, and with statements that end in bars.
+  string(REGEX REPLACE "\\\\." "" text "${text}")
+  string(REGEX REPLACE "[][|]" " " text "${text}")
+  string(REPLACE ";" "|" text "${text}")
+  string(REGEX MATCHALL "${searches}${two_words}" found "${text}")
+  string(REGEX MATCHALL "${equals}${three_words}" compared "${text}")
+  list(LENGTH found num_found)
+  list(LENGTH compared num_compared)
+  math(EXPR num "${num_found} + ${num_compared}")
+  if(num GREATER 0)
+    math(EXPR num_left "${num_left} + ${num}")
+    string(REGEX REPLACE "^tests/((unit|modules)/[^/]+|[^/]+)/.*" "\\1" folder ${file})
+    if(NOT folder IN_LIST folders)
+      list(APPEND folders ${folder})
+      set(num_of_${folder} 0)
+    endif()
+    math(EXPR num_of_${folder} "${num_of_${folder}} + ${num}")
+  endif()
+endforeach()
+if(LIST_FOLDERS)
+  foreach(folder IN LISTS folders)
+    message(STATUS "${folder}: ${num_of_${folder}}")
+  endforeach()
+endif()
+if(num_left GREATER BUDGET)
+  problem(tests "${num_left} checks of a message's words, and ${BUDGET} is the budget. Use expect_message of tests/support/messages.hpp")
+endif()
+finish("checks of words: ${num_left} of at most ${BUDGET}")
