@@ -20,7 +20,7 @@ only_in("include *<openssl" "^src/core/" "OpenSSL is called only by src/core")
 # none. That of the delta rule solves within a training step, on a GPU.
 only_in("(at::|[.])?linalg_([a-uw-z]|v[^e])[a-z_]* *[(]" "^(src/model/factors[.]cpp|src/kernels/composed_delta_rule[.]cpp|tests/)" "LAPACK is called only by src/model/factors")
 only_in("at::(svd|qr|geqrf|orgqr|ormqr|cholesky[a-z_]*|triangular_solve|lu_[a-z]+|inverse|pinverse|det|logdet|slogdet|matrix_exp) *[(]" "^src/model/factors[.]cpp" "LAPACK is called only by src/model/factors")
-only_in("at::set_num_threads *[(]" "^(app/main[.]cpp|src/kernels/one_thread[.]cpp|tests/)" "threads are set only by main and by OneThread of src/kernels")
+only_in("at::set_num_threads *[(]" "^(app/launch[.]cpp|src/kernels/one_thread[.]cpp|tests/)" "threads are set only by app/launch and by OneThread of src/kernels")
 only_in("include *<toml" "^src/deck/" "TOML is read only by src/deck")
 
 project_files(files *.hpp *.cpp *.cu)

@@ -13,8 +13,8 @@
 #include "model/expert_dispatch.hpp"
 #include "model/parameter_table.hpp"
 #include "model/weights.hpp"
-#include "support/margins.hpp"
 #include "support/architecture.hpp"
+#include "support/margins.hpp"
 
 namespace finetune::tests {
 

@@ -20,6 +20,7 @@
 #include "comm/detail/launcher.hpp"
 #include "comm/mpi/detail/mpi.hpp"
 #include "comm/watch/detail/beat.hpp"
+#include "comm/watch/detail/outbox.hpp"
 #include "comm/watch/hang.hpp"
 #include "core/awake_clock.hpp"
 #include "core/fault.hpp"
@@ -36,21 +37,6 @@ constexpr double longest_record_s = 5;
 constexpr double longest_end_s = 90;  ///< of a job: its records, and abort_job
 /// Beats after which a rank that judges has judged what was known before them.
 constexpr std::int64_t beats_to_speak = 3;
-
-/// Where this rank's heartbeats go, one at a time.
-struct Outbox {
-  int rank = 0;
-  Beat beat = {};
-  MPI_Request request = MPI_REQUEST_NULL;
-  bool has_sent_last = false;
-
-  /// Whether the beat before has left.
-  bool is_free() {
-    int done = 1;
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    return done != 0;
-  }
-};
 
 }  // namespace
 
