@@ -236,8 +236,18 @@ std::string send_and_receive(const Collective& what, Messages& messages) {
 MPI_Comm messages() {
   return comm;
 }
-void connect() {
-  if (comm == MPI_COMM_NULL) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+void connect(const std::vector<int>& ranks) {
+  if (comm != MPI_COMM_NULL) return;
+  if (ranks.empty()) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    return;
+  }
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Comm_group(MPI_COMM_WORLD, &all);
+  MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some);
+  MPI_Comm_create_group(MPI_COMM_WORLD, some, ranks.front(), &comm);
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
 }
 void disconnect() {
   if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);

@@ -51,9 +51,9 @@ struct Settings {
   Defect defect = Defect::none;
 };
 
-/// Once, before the first communicator; collective over all of MPI's ranks, as is `disconnect`,
-/// after the last.
-void connect();
+/// Before the first communicator; collective over these ranks of the job, in their order, or over
+/// all of them, as is `disconnect`, after the last.
+void connect(const std::vector<int>& ranks = {});
 void disconnect();
 
 /// From now on. Collectives count from 0 again.

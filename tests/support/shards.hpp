@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -99,8 +101,9 @@ struct ShardedTable {
 inline void expect_elements_of(const Elements& all, const Elements& own,
                                const std::string& what = "") {
   for (const auto& [element, value] : own)
-    EXPECT_EQ(value, all.at(element))
-        << what << " row " << element.first << ", element " << element.second;
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(value), std::bit_cast<std::uint32_t>(all.at(element)))
+        << value << ", not " << all.at(element) << what << " row " << element.first << ", element "
+        << element.second;
 }
 
 /// That nothing of a shard of `unit` is in `values` behind the last element.
