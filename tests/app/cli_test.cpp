@@ -51,7 +51,7 @@ std::string refusal(std::initializer_list<std::string> list) {
 }
 
 void expect_refusal(std::initializer_list<std::string> list, const tests::Facts& facts,
-                    std::source_location caller = std::source_location::current()) {
+                    tests::Caller caller = tests::Caller::current()) {
   expect_message(refusal(list), "finetune", facts, caller);
 }
 

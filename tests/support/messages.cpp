@@ -202,20 +202,19 @@ std::string said_in(std::string_view err) {
 }
 
 void expect_facts(std::string_view message, std::string_view where, const Facts& facts,
-                  std::source_location caller) {
-  const auto line = static_cast<int>(caller.line());
+                  Caller caller) {
   const bool is_there =
       message.starts_with(where) && (where.empty() || is_whole(message, 0, where.size()));
   if (!is_there)
-    ADD_FAILURE_AT(caller.file_name(), line)
+    ADD_FAILURE_AT(caller.file, caller.line)
         << "\"" << where << "\" is not the place of this message: " << message;
   for (const std::string& fact : facts)
     if (!holds_fact(message, fact))
-      ADD_FAILURE_AT(caller.file_name(), line)
+      ADD_FAILURE_AT(caller.file, caller.line)
           << "\"" << fact << "\" is not in this message: " << message;
 }
 
-void expect_words(std::string_view message, std::source_location caller) {
+void expect_words(std::string_view message, Caller caller) {
   const testing::TestInfo* running = testing::UnitTest::GetInstance()->current_test_info();
   if (running == nullptr || !is_first_rank()) return;
   Pages& pages = Pages::get();
@@ -228,7 +227,7 @@ void expect_words(std::string_view message, std::source_location caller) {
   const std::size_t place = provoked.size() - 1;
   const std::string expected = place < on_page.size() ? on_page[place] : "(nothing)";
   if (words == expected) return;
-  ADD_FAILURE_AT(caller.file_name(), static_cast<int>(caller.line()))
+  ADD_FAILURE_AT(caller.file, caller.line)
       << "other words than those of the page\n  page: " << expected << "\n  now:  " << words
       << "\n  in " << page_path().string() << " [" << name_of(*running) << "], message "
       << place + 1 << "\n"
@@ -236,12 +235,12 @@ void expect_words(std::string_view message, std::source_location caller) {
 }
 
 void expect_message(std::string_view message, std::string_view where, const Facts& facts,
-                    std::source_location caller) {
+                    Caller caller) {
   expect_facts(message, where, facts, caller);
   expect_words(message, caller);
 }
 
-void expect_line_about(std::string_view text, const Facts& facts, std::source_location caller) {
+void expect_line_about(std::string_view text, const Facts& facts, Caller caller) {
   std::istringstream lines{std::string(text)};
   std::string found;
   for (std::string line; std::getline(lines, line);) {
@@ -250,7 +249,7 @@ void expect_line_about(std::string_view text, const Facts& facts, std::source_lo
     if (is_about) found += (found.empty() ? "" : "\n") + line;
   }
   if (!found.empty()) return expect_words(found, caller);
-  ADD_FAILURE_AT(caller.file_name(), static_cast<int>(caller.line()))
+  ADD_FAILURE_AT(caller.file, caller.line)
       << "no line about \"" << fmt::format("{}", fmt::join(facts, "\", \"")) << "\" in: " << text;
 }
 

@@ -171,7 +171,8 @@ TEST(Adafactor, TakesExpertsAndTrainedRowsAsMatricesOfTheirOwn) {
 
 /// Few operations for all channels: each of them takes longer to begin than to compute.
 TEST(Adafactor, UpdatesTheChannelsOfAConvolutionTogether) {
-  static std::int64_t num_operations = 0;
+  static std::int64_t num_operations;  // for a function without state
+  num_operations = 0;
   OddShards odd(comm::Communicator(), at::kFloat,
                 table_of({{.name = "convolution", .shape = {500, 1, 4}, .unit = 0}}));
   const auto optimizer = adafactor::kind().make(settings, odd.table, odd.shards, {});

@@ -22,7 +22,7 @@ std::string why_not(const std::string& text) {
 }
 
 void expect_refused(const std::string& text, const Facts& facts,
-                    std::source_location caller = std::source_location::current()) {
+                    finetune::tests::Caller caller = finetune::tests::Caller::current()) {
   expect_message(why_not(text), "f.yml", facts, caller);
 }
 
