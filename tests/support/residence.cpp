@@ -11,11 +11,11 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 
 extern char** environ;
@@ -44,12 +44,6 @@ Variables variables() {
 
 /// Before the first test.
 const Variables at_first = variables();
-
-std::string content_of(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 /// One job of finetune_resident. Each of its ranks reads what it is to run from a pipe of its own,
 /// and ends when that is closed.
@@ -112,14 +106,14 @@ class Residence {
       const Outcome last = job_->wait(run_limit);
       job_.reset();
       outcome.exit_code = last.exit_code;
-      outcome.out = content_of(folder_ / "stdout");
-      outcome.err = content_of(folder_ / "stderr") + last.err;
+      outcome.out = file_text(folder_ / "stdout");
+      outcome.err = file_text(folder_ / "stderr") + last.err;
       return outcome;
     }
     outcome.exit_code = std::atoi(job_->out().c_str() + answered_);
     answered_ = job_->out().size();
-    outcome.out = content_of(folder_ / "stdout");
-    outcome.err = content_of(folder_ / "stderr");
+    outcome.out = file_text(folder_ / "stdout");
+    outcome.err = file_text(folder_ / "stderr");
     return outcome;
   }
 
