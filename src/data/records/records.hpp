@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/ordered_json.hpp"
 
 namespace finetune::data {
 
-/// JSON whose objects keep the order of their fields: for what is written again as text.
-using OrderedJson = nlohmann::ordered_json;
+/// For what is written again as text.
+using OrderedJson = core::OrderedJson;
 
 /// Objects in file order. Thread-safe: reading changes nothing that shows. Where they are may be
 /// found out when first asked for, by a pass over the file: then every function but `path` throws
@@ -84,7 +85,8 @@ std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records);
 
-/// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do.
+/// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do: also whole
+/// numbers of any length (core::exact_digits) and floats.
 std::string dump_json(const OrderedJson& value);
 
 }  // namespace finetune::data
