@@ -17,21 +17,6 @@ bool has(Encode options, Encode flag) {
   return (static_cast<unsigned>(options) & static_cast<unsigned>(flag)) != 0;
 }
 
-void require_utf8(std::string_view text) {
-  if (const auto bad = core::invalid_utf8(text)) {
-    core::fail(core::ErrorKind::input,
-               {"text", fmt::format("byte {} is not valid UTF-8", *bad), "tokens are made of UTF-8",
-                "Convert the data, for example with iconv."});
-  }
-}
-
-void require_text(const Tokenizer& tokenizer) {
-  if (!tokenizer.has_ids_only()) return;
-  core::fail(core::ErrorKind::input,
-             {tokenizer.file().string(), "has no tokenizer", "a text cannot become ids without it",
-              "Copy the tokenizer's file from where the model was published."});
-}
-
 /// Encodes the words of one text, one after the other.
 class Words : public WordSink {
  public:
@@ -160,16 +145,27 @@ std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text,
   return ids;
 }
 
+void Tokenizer::require_text_and_utf8(std::string_view text) const {
+  if (has_ids_only()) {
+    core::fail(core::ErrorKind::input,
+               {file().string(), "has no tokenizer", "a text cannot become ids without it",
+                "Copy the tokenizer's file from where the model was published."});
+  }
+  if (const auto bad = core::invalid_utf8(text)) {
+    core::fail(core::ErrorKind::input,
+               {"text", fmt::format("byte {} is not valid UTF-8", *bad), "tokens are made of UTF-8",
+                "Convert the data, for example with iconv."});
+  }
+}
+
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Encode options) const {
-  require_text(*this);
-  require_utf8(text);
+  require_text_and_utf8(text);
   using Count = SpecialNames::Count;
   const bool plain = has(options, Encode::plain);
   return parts_->encode(text, {plain ? Count::passed_over : Count::everywhere, {}}, options);
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, Encode options) const {
-  require_text(*this);
   std::string text;
   SpecialNames special{SpecialNames::Count::inside, {}};
   for (const TextPart& part : parts) {
@@ -183,13 +179,13 @@ std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, Enc
       ranges.push_back({begin, text.size()});
     }
   }
-  require_utf8(text);
+  require_text_and_utf8(text);
   if (has(options, Encode::plain)) special = {SpecialNames::Count::passed_over, {}};
   return parts_->encode(text, special, options);
 }
 
 bool Tokenizer::names_special(std::string_view text) const {
-  require_utf8(text);
+  require_text_and_utf8(text);
   if (parts_->added.before_normalizer().names_special(text)) return true;
   const TokenMatcher& after = parts_->added.after_normalizer();
   if (!after.has_special()) return false;

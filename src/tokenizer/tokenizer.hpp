@@ -40,6 +40,16 @@ struct TextPart {
   bool plain = false;
 };
 
+/// Where the name of an added token stands in a text, in bytes.
+struct SpecialPlace {
+  std::size_t begin;
+  std::size_t end;
+  std::int32_t id;
+  bool special;  ///< left out of decoded text on request; else a word of the vocabulary
+
+  bool operator==(const SpecialPlace&) const = default;
+};
+
 constexpr Encode operator|(Encode a, Encode b) {
   return static_cast<Encode>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -86,6 +96,11 @@ class Tokenizer {
   /// `Encode::plain` would take for the token.
   bool names_special(std::string_view text) const;
 
+  /// The added tokens that `encode` takes out of `text` (valid UTF-8), none of it plain, in order:
+  /// the leftmost first, of several there the longest. White space that a token takes with it is
+  /// outside of its place. Throws: ErrorKind::input for invalid UTF-8.
+  std::vector<SpecialPlace> find_special(std::string_view text) const;
+
   /// Text of `ids`. Bytes that are not valid UTF-8 become U+FFFD, as in the Hugging Face library.
   /// `skip_special` leaves out special tokens. Throws: ErrorKind::input for an id that is not in
   /// the vocabulary.
@@ -114,6 +129,7 @@ class Tokenizer {
 
  private:
   struct Parts;
+  void require_text_and_utf8(std::string_view text) const;
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
   std::shared_ptr<const Parts> parts_;

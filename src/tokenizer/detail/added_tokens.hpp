@@ -52,6 +52,7 @@ class TokenMatcher {
   template <typename Visit>
   void split(std::string_view text, const SpecialNames& special, const Visit& visit) const;
 
+  bool is_empty() const { return patterns_.empty(); }
   /// Whether a special token is among those looked for.
   bool has_special() const;
   /// Whether the name of a special token stands in `text`, even inside of another token's.

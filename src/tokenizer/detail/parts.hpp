@@ -46,6 +46,8 @@ struct Tokenizer::Parts : Definition {
   /// Ids of `text` (valid UTF-8) and, as `options` say, of what goes around it.
   std::vector<std::int32_t> encode(std::string_view text, const SpecialNames& special,
                                    Encode options) const;
+  /// See Tokenizer::find_special.
+  void find_special(std::string_view text, std::vector<SpecialPlace>& places) const;
   std::optional<std::int32_t> id(std::string_view token) const;
 
  private:

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/python_json.hpp"
+#include "data/text/end_tokens.hpp"
 
 namespace finetune::train {
 namespace {
@@ -20,20 +21,6 @@ constexpr const char* file_name = "generation_config.json";
 
 bool is_given(const core::Json& object, const char* key) {
   return object.contains(key) && !object.at(key).is_null();
-}
-
-std::vector<std::int32_t> read_ids(const core::Json& object, const char* key,
-                                   const std::string& where) {
-  std::vector<std::int32_t> ids;
-  if (!is_given(object, key)) return ids;
-  const core::Json& given = object.at(key);
-  constexpr std::int64_t end = std::int64_t{1} << 31;
-  for (const core::Json& id : given.is_array() ? given : core::Json::array({given})) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= end)
-      refuse_value(where, key, given, "an id or a list of ids");
-    ids.push_back(id.get<std::int32_t>());
-  }
-  return ids;
 }
 
 /// The values of the file that no command speaks of, by name.
@@ -97,7 +84,7 @@ GenerationConfig read_generation_config(const std::filesystem::path& model_folde
     config.samples = object.at("do_sample").get<bool>();
   }
   config.values = read_sampling(object, file.string());
-  config.end_ids = read_ids(object, "eos_token_id", file.string());
+  config.end_ids = data::end_ids_in(object, file.string());
   return config;
 }
 
