@@ -36,8 +36,8 @@ struct Limits {
 };
 
 /// What a template wrote. A piece's turn is the element that was being written: of a loop over
-/// elements or over their places, of a macro that is given one; of what was kept in a namespace, the
-/// one when it was put there.
+/// elements or over their places, of a macro that is given one; of what was kept in a namespace,
+/// the one when it was put there.
 struct Rendered {
   std::string text;
   std::vector<Piece> pieces = {};  ///< of the text; none: all of no origin

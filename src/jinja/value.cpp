@@ -21,13 +21,13 @@ Value number_of(const std::string& digits) {
 }  // namespace
 
 const Value* Mapping::find(const Value& key) const {
-  if (key.is_string()) return find(std::string_view(key.string()));
+  if (key.is_string()) return named(key.string());
   for (const auto& [own, value] : items)
     if (own == key) return &value;
   return nullptr;
 }
 
-const Value* Mapping::find(std::string_view key) const {
+const Value* Mapping::named(std::string_view key) const {
   for (const auto& [own, value] : items)
     if (own.is_string() && own.string() == key) return &value;
   return nullptr;

@@ -61,7 +61,7 @@ struct Mapping {
   std::int32_t element = Origin::none;
 
   const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
+  const Value* named(std::string_view key) const;
   void set(const Value& key, Value value);
 };
 

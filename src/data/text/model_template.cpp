@@ -14,6 +14,7 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "data/text/detail/model_chat.hpp"
+#include "data/text/end_tokens.hpp"
 #include "data/text/jinja.hpp"
 #include "deck/suggest.hpp"
 
@@ -105,9 +106,14 @@ ChatTemplate as_it_is(const Published& published, const tokenizer::Tokenizer& to
   chat.name = "the model's own";
   chat.text = published.text + published.for_tools;
   try {
+    ModelChat::Names names{
+        .bos = written(tokenizer.bos_id()),
+        .eos = written(tokenizer.find_eos_id()),
+        .ends = {
+            .find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
+            .ids = end_tokens(published.folder, tokenizer)}};
     chat.model =
-        std::make_shared<const ModelChat>(published.text, written(tokenizer.bos_id()),
-                                          written(tokenizer.find_eos_id()), published.for_tools);
+        std::make_shared<const ModelChat>(published.text, std::move(names), published.for_tools);
   } catch (const jinja::Problem& problem) {
     core::fail(
         core::ErrorKind::input,
@@ -116,8 +122,7 @@ ChatTemplate as_it_is(const Published& published, const tokenizer::Tokenizer& to
          fmt::format("If one of {} writes conversations as the model expects, name it in {}.",
                      known, key)});
   }
-  chat.stop =
-      chat.model->stop([&](std::string_view text) { return tokenizer.names_special(text); });
+  chat.stop = chat.model->stop();
   return chat;
 }
 

@@ -252,13 +252,9 @@ void require_messages(const Conversation& conversation, const std::string& where
 /// By the model's own template.
 Rendered write_as_model(const ChatTemplate& chat, const Conversation& conversation,
                         std::span<const ChatMessage> messages, const std::string& where) {
-  Rendered rendered;
-  for (const ChatMessage& message : messages)
-    if (message.role == ChatRole::assistant && is_empty(message))
-      add_bit(rendered.oddities, Oddity::empty_answer);
-  const Conversation own{{messages.begin(), messages.end()}, conversation.tools};
-  rendered.segments = chat.model->render(own, chat.stop, where);
-  return rendered;
+  const Conversation own{
+      {messages.begin(), messages.end()}, conversation.tools, conversation.template_kwargs};
+  return chat.model->render(own, where);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ std::optional<Value> member_of(const Value& value, const std::string& name, Budg
   if (value.is_sequence()) return method_of_sequence(value, name);
   if (!value.is_mapping()) return std::nullopt;
   if (!value.mapping().is_namespace) return method_of_mapping(value, name);
-  const Value* found = value.mapping().find(std::string_view(name));
+  const Value* found = value.mapping().named(name);
   return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
@@ -130,9 +130,8 @@ std::int64_t bound(const Value& place, std::int64_t size, std::int64_t step,
 }  // namespace
 
 bool is_method_of_mapping(std::string_view name) {
-  constexpr std::array<std::string_view, 10> methods = {"clear",  "pop",  "popitem", "setdefault",
-                                                        "update", "items", "values",  "keys",
-                                                        "copy",   "get"};
+  constexpr std::array<std::string_view, 10> methods = {
+      "clear", "pop", "popitem", "setdefault", "update", "items", "values", "keys", "copy", "get"};
   return std::ranges::find(methods, name) != methods.end();
 }
 

@@ -46,7 +46,7 @@ bool holds(Relation relation, const Value& a, const Value& b) {
 /// What a dict holds under the name, where that needs no copy; null: another way finds it.
 const Value* held_in(const Value& value, std::string_view name, bool is_method) {
   if (!value.is_mapping() || name.starts_with("__")) return nullptr;
-  return is_method && !value.mapping().is_namespace ? nullptr : value.mapping().find(name);
+  return is_method && !value.mapping().is_namespace ? nullptr : value.mapping().named(name);
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ Value reverse(const Filtering& f) {
 
 Value pairs(const Filtering& f) {
   if (f.value.is_undefined()) return std::vector<Value>();
-  if (f.value.mapping_or_null() == nullptr) throw Problem("items asks for a dict, not " + f.value.type_name());
+  if (f.value.mapping_or_null() == nullptr)
+    throw Problem("items asks for a dict, not " + f.value.type_name());
   return call(attribute_of(f.value, "items", f.budget), {}, "items");
 }
 

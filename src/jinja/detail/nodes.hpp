@@ -65,8 +65,8 @@ class Scope {
 /// How a turn came to be an element's: the strongest counts, of equals the first.
 enum class Reach : std::uint8_t { none, named, written, indexed, looped };
 
-/// A round of a loop, or a call of a macro: what is written in it is of the turn of the element that
-/// it is about. It may show only later which one that is, so text refers to the turn.
+/// A round of a loop, or a call of a macro: what is written in it is of the turn of the element
+/// that it is about. It may show only later which one that is, so text refers to the turn.
 struct Turn {
   std::int32_t outer = Origin::none;
   std::int32_t element = Origin::none;  ///< none: that of `outer`
@@ -304,7 +304,7 @@ struct Macro : Statement {
   void bind(const Arguments& arguments, Run& run, const ScopePtr& own) const;
   Symbol name = nullptr;
   std::vector<std::pair<Symbol, ExpressionPtr>> parameters;  ///< with defaults, or null
-  bool takes_varargs = false, takes_kwargs = false;  ///< reads them, so more may be given
+  bool takes_varargs = false, takes_kwargs = false;          ///< reads them, so more may be given
   Body body;
 };
 

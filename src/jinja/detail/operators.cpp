@@ -43,10 +43,11 @@ std::int64_t power(std::int64_t base, std::int64_t exponent) {
 
 Value of_integers(Operation operation, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (operation == Operation::add || operation == Operation::subtract || operation == Operation::multiply) {
-    require_64_bits(operation == Operation::add   ? __builtin_add_overflow(a, b, &result)
+  if (operation == Operation::add || operation == Operation::subtract ||
+      operation == Operation::multiply) {
+    require_64_bits(operation == Operation::add        ? __builtin_add_overflow(a, b, &result)
                     : operation == Operation::subtract ? __builtin_sub_overflow(a, b, &result)
-                                  : __builtin_mul_overflow(a, b, &result));
+                                                       : __builtin_mul_overflow(a, b, &result));
     return result;
   }
   if (operation == Operation::floor_divide) return floor_divide(a, b);
@@ -57,7 +58,7 @@ Value of_integers(Operation operation, std::int64_t a, std::int64_t b) {
   if (operation == Operation::power && b >= 0) return power(a, b);
   if (b == 0) throw Problem("division by zero");
   return operation == Operation::divide ? static_cast<double>(a) / static_cast<double>(b)
-                     : std::pow(static_cast<double>(a), static_cast<double>(b));
+                                        : std::pow(static_cast<double>(a), static_cast<double>(b));
 }
 
 Value of_floats(Operation operation, double a, double b) {
@@ -159,8 +160,8 @@ Text formatted(const Text& whole, const Value& values) {
   return text;
 }
 
-/// Whether it can be added to a text: a dict of the data, too, for templates that take the arguments
-/// of a call for the text that they are in many data.
+/// Whether it can be added to a text: a dict of the data, too, for templates that take the
+/// arguments of a call for the text that they are in many data.
 bool is_text(const Value& value) {
   return value.is_string() || (value.is_mapping() && value.mapping().element != Origin::none);
 }
@@ -191,8 +192,10 @@ Value compute(Operation operation, const Value& a, const Value& b, Budget& budge
     return of_floats(operation, a.number(), b.number());
   }
   const auto is_repeatable = [](const Value& v) { return v.is_string() || v.is_sequence(); };
-  if (operation == Operation::multiply && is_repeatable(a) && b.is_integer()) return repeated(a, b.integer(), budget);
-  if (operation == Operation::multiply && is_repeatable(b) && a.is_integer()) return repeated(b, a.integer(), budget);
+  if (operation == Operation::multiply && is_repeatable(a) && b.is_integer())
+    return repeated(a, b.integer(), budget);
+  if (operation == Operation::multiply && is_repeatable(b) && a.is_integer())
+    return repeated(b, a.integer(), budget);
   if (operation == Operation::add && (a.is_string() || b.is_string()) && is_text(a) && is_text(b)) {
     Text text = text_of(a);
     text += text_of(b);

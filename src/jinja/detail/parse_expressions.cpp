@@ -127,13 +127,12 @@ ExpressionPtr ExpressionParser::negation() {
 }
 
 std::optional<Relation> ExpressionParser::take_relation() {
-  constexpr std::array<std::pair<const char*, Relation>, 6> signs = {
-      {{"==", Relation::equal},
-       {"!=", Relation::unequal},
-       {"<=", Relation::at_most},
-       {">=", Relation::at_least},
-       {"<", Relation::less},
-       {">", Relation::greater}}};
+  constexpr std::array<std::pair<const char*, Relation>, 6> signs = {{{"==", Relation::equal},
+                                                                      {"!=", Relation::unequal},
+                                                                      {"<=", Relation::at_most},
+                                                                      {">=", Relation::at_least},
+                                                                      {"<", Relation::less},
+                                                                      {">", Relation::greater}}};
   for (const auto& [sign, relation] : signs)
     if (reader_.take_sign(sign)) return relation;
   if (reader_.take_name("in")) return Relation::in;

@@ -289,7 +289,8 @@ Value Macro::call(const Arguments& arguments, Run& run, const ScopePtr& outer) c
 void Macro::bind(const Arguments& arguments, Run& run, const ScopePtr& own) const {
   auto rest = arguments.named;
   const auto take = [&](const std::string& wanted) -> std::optional<Value> {
-    const auto found = std::ranges::find_if(rest, [&](const auto& item) { return item.first == wanted; });
+    const auto found =
+        std::ranges::find_if(rest, [&](const auto& item) { return item.first == wanted; });
     if (found == rest.end()) return std::nullopt;
     Value value = std::move(found->second);
     rest.erase(found);

@@ -172,8 +172,8 @@ Value partition(const Asked& asked, bool is_from_right) {
   if (at == std::string::npos)
     return is_from_right ? Value::tuple({"", "", whole}) : Value::tuple({whole, "", ""});
   const std::size_t end = at + separator.size();
-  return Value::tuple({whole.part(0, at), whole.part(at, separator.size()),
-                       whole.part(end, whole.size() - end)});
+  return Value::tuple(
+      {whole.part(0, at), whole.part(at, separator.size()), whole.part(end, whole.size() - end)});
 }
 
 Value padded(const Asked& asked) {
@@ -256,11 +256,13 @@ const std::unordered_map<std::string, Function>& functions() {
       {"upper", [](const Asked& a) -> Value { return a.whole.with_bytes(upper(a.text)); }},
       {"lower", [](const Asked& a) -> Value { return a.whole.with_bytes(lower(a.text)); }},
       {"casefold", [](const Asked& a) -> Value { return a.whole.with_bytes(lower(a.text)); }},
-      {"capitalize", [](const Asked& a) -> Value { return a.whole.with_bytes(capitalised(a.text)); }},
+      {"capitalize",
+       [](const Asked& a) -> Value { return a.whole.with_bytes(capitalised(a.text)); }},
       {"title", [](const Asked& a) -> Value { return a.whole.with_bytes(titled(a.text)); }},
       {"replace",
        [](const Asked& a) -> Value {
-         return replaced(a.whole, a.string(0, "old"), a.written(1, "new"), a.integer(2, "count", -1));
+         return replaced(a.whole, a.string(0, "old"), a.written(1, "new"),
+                         a.integer(2, "count", -1));
        }},
       {"join", join},
       {"find", [](const Asked& a) -> Value { return find(a, false); }},
@@ -273,13 +275,15 @@ const std::unordered_map<std::string, Function>& functions() {
       {"removeprefix",
        [](const Asked& a) -> Value {
          std::string_view text = a.text;
-         if (text.starts_with(a.string(0, "prefix"))) text.remove_prefix(a.string(0, "prefix").size());
+         if (text.starts_with(a.string(0, "prefix")))
+           text.remove_prefix(a.string(0, "prefix").size());
          return a.whole.part(text);
        }},
       {"removesuffix",
        [](const Asked& a) -> Value {
          std::string_view text = a.text;
-         if (text.ends_with(a.string(0, "suffix"))) text.remove_suffix(a.string(0, "suffix").size());
+         if (text.ends_with(a.string(0, "suffix")))
+           text.remove_suffix(a.string(0, "suffix").size());
          return a.whole.part(text);
        }},
       {"zfill", padded},

@@ -5,125 +5,281 @@
 
 #include <algorithm>
 #include <ctime>
+#include <span>
 #include <utility>
 
 #include "core/error.hpp"
-#include "data/text/detail/white_space.hpp"
+#include "core/text.hpp"
+#include "data/text/detail/message_values.hpp"
+#include "data/text/source.hpp"
 
 namespace finetune::data {
 namespace {
 
+using jinja::Origin;
 using jinja::Value;
 
 /// What templates that write the day are told in training: a day that stays, so that the same data
 /// are the same tokens at every start. It is the one that Llama 3.1's template writes by itself.
 constexpr std::int64_t day_of_training_s = 1'721'952'000;
 
-/// Around what a conversation says, where it is to be told from what the template adds: characters
-/// of private use, which no text has. They stay within white space, which templates strip.
-constexpr std::string_view mark_begin = "\uF8A1", mark_end = "\uF8A2";
+enum class Prompt { none, for_answer };
 
-std::string marked(const std::string& text, bool is_wanted) {
-  const std::string_view core = strip(text);
-  if (!is_wanted || core.empty()) return text;
-  const auto begin = static_cast<std::size_t>(core.data() - text.data());
-  std::string whole = text;
-  whole.insert(begin + core.size(), mark_end);
-  whole.insert(begin, mark_begin);
-  return whole;
-}
-
-Value json_value(const std::string& text) {
-  return Value::from_json(nlohmann::ordered_json::parse(text));
-}
-
-Value value_of(const ToolCall& call) {
-  jinja::Mapping function;
-  function.set("name", call.name);
-  function.set("arguments", json_value(call.arguments));
-  jinja::Mapping value;
-  value.set("type", "function");
-  value.set("function", std::move(function));
-  return value;
-}
-
-Value value_of(const ChatMessage& message, bool marks) {
-  jinja::Mapping value;
-  value.set("role", std::string(name_of(message.role)));
-  value.set("content", marked(message.text, marks));
-  if (!message.reasoning.empty()) value.set("reasoning_content", marked(message.reasoning, marks));
-  if (!message.calls.empty()) {
-    std::vector<Value> calls;
-    for (const ToolCall& call : message.calls)
-      calls.push_back(value_of(call));
-    value.set("tool_calls", std::move(calls));
-  }
-  return value;
-}
-
-/// A part of a text: what a conversation says, or what a template adds.
-struct Piece {
-  std::string_view text;
-  bool is_markup = true;
-};
-
-/// Of `text`, by the marks of `with_marks`. A template may look into what is said, and write
-/// something else with marks in it: then it is one piece, of the template's.
-std::vector<Piece> pieces_of(std::string_view with_marks, std::string_view text) {
-  std::vector<Piece> pieces;
-  std::size_t at = 0;
-  for (bool is_markup = true; !with_marks.empty(); is_markup = !is_markup) {
-    const std::string_view mark = is_markup ? mark_begin : mark_end;
-    const std::string_view part = with_marks.substr(0, with_marks.find(mark));
-    if (text.substr(std::min(at, text.size()), part.size()) != part) return {{text, true}};
-    if (!part.empty()) pieces.push_back({text.substr(at, part.size()), is_markup});
-    at += part.size();
-    with_marks.remove_prefix(std::min(with_marks.size(), part.size() + mark.size()));
-  }
-  if (at != text.size()) return {{text, true}};
-  return pieces;
-}
-
-/// Bytes of a text.
-using Range = std::pair<std::size_t, std::size_t>;
-
-/// Pieces of a text as segments, cut where `trained` begins and ends.
-std::vector<Segment> segments_of(const std::vector<Piece>& pieces,
-                                 const std::vector<Range>& trained) {
-  std::vector<Segment> segments;
-  std::size_t at = 0;
-  auto range = trained.begin();
-  for (const Piece& piece : pieces) {
-    const std::size_t end = at + piece.text.size();
-    for (std::size_t begin = at; begin < end;) {
-      while (range != trained.end() && range->second <= begin)
-        ++range;
-      const bool is_trained = range != trained.end() && range->first <= begin;
-      std::size_t until = end;
-      if (range != trained.end()) until = std::min(end, is_trained ? range->second : range->first);
-      segments.push_back(
-          {std::string(piece.text.substr(begin - at, until - begin)), is_trained, piece.is_markup});
-      begin = until;
-    }
-    at = end;
-  }
-  return segments;
-}
-
-[[noreturn]] void refuse_unclear(std::size_t message, const std::string& where) {
-  core::fail(
-      core::ErrorKind::input,
-      {where, fmt::format("which tokens message {} (assistant) adds is not clear", message + 1),
-       "the model's chat template writes what comes before it differently once it is there",
-       "Name a template of this program in data.template, or mark answers in the model's "
-       "with {% generation %}."});
+std::string text_at(const jinja::Rendered& whole, const std::vector<Range>& ranges) {
+  std::string text;
+  for (const auto& [begin, end] : ranges)
+    text += whole.text.substr(begin, end - begin);
+  return core::one_line(text).substr(0, 400);
 }
 
 }  // namespace
 
-ModelChat::ModelChat(std::string_view jinja, std::string bos, std::string eos,
-                     std::string_view for_tools)
-    : template_(jinja::Template::parse(jinja)), bos_(std::move(bos)), eos_(std::move(eos)) {
+/// One conversation, written whole and up to each answer.
+class ModelChat::Writing {
+ public:
+  Writing(const ModelChat& chat, const Conversation& conversation, std::int64_t now_s,
+          const std::string& where)
+      : chat_(chat),
+        template_(chat.template_of(conversation)),
+        conversation_(conversation),
+        now_s_(now_s),
+        where_(where),
+        messages_(message_values(conversation)),
+        tools_(tool_values(conversation)) {}
+
+  jinja::Rendered whole() const { return written(messages_, Prompt::none); }
+  jinja::Rendered prompt() const { return written(messages_, Prompt::for_answer); }
+
+  /// Whether message i is an answer that is to be trained.
+  bool is_trained(std::int32_t i) const {
+    return i != Origin::none && message(i).role == ChatRole::assistant && message(i).trained;
+  }
+
+  /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
+  std::vector<Range> trained(jinja::Rendered& whole) const {
+    std::vector<Range> ranges;
+    if (template_.has_generation()) {
+      marked(whole, ranges);
+    } else {
+      for (std::int32_t i = 0; i < std::ssize(conversation_.messages); ++i)
+        if (is_trained(i)) answer(whole, i, ranges);
+    }
+    return ranges;
+  }
+
+  /// Bits of Oddity of what the template did not write.
+  std::uint32_t oddities(const jinja::Rendered& whole) const {
+    std::uint32_t bits = 0;
+    for (std::int32_t i = 0; i < std::ssize(conversation_.messages); ++i) {
+      if (!is_trained(i)) continue;
+      const auto lacks = [&](Said said) {
+        return std::ranges::none_of(whole.pieces, [&](const jinja::Piece& piece) {
+          return piece.origin.element == i && piece.origin.field == static_cast<std::uint8_t>(said);
+        });
+      };
+      if (is_empty(message(i))) bits |= static_cast<std::uint32_t>(Oddity::empty_answer);
+      if ((!message(i).reasoning.empty() && lacks(Said::reasoning)) ||
+          (!message(i).calls.empty() && lacks(Said::call)))
+        bits |= static_cast<std::uint32_t>(Oddity::not_written);
+    }
+    return bits;
+  }
+
+ private:
+  const ChatMessage& message(std::int32_t i) const {
+    return conversation_.messages[static_cast<std::size_t>(i)];
+  }
+
+  jinja::Mapping names(std::vector<Value> messages, Prompt prompt) const {
+    jinja::Mapping names;
+    const auto set = [&](const char* name, Value value) { names.set(name, std::move(value)); };
+    set("messages", std::move(messages));
+    set("tools", tools_);
+    set("documents", Value());
+    set("add_generation_prompt", prompt == Prompt::for_answer);
+    if (!chat_.names_.bos.empty()) set("bos_token", chat_.names_.bos);
+    if (!chat_.names_.eos.empty()) set("eos_token", chat_.names_.eos);
+    for (const auto& [name, value] : conversation_.template_kwargs.items())
+      names.set(name, Value::from_json(value));
+    return names;
+  }
+
+  jinja::Rendered written(std::vector<Value> messages, Prompt prompt) const {
+    try {
+      jinja::Rendered rendered = template_.render(names(std::move(messages), prompt), now_s_);
+      complete_turns(rendered);
+      return rendered;
+    } catch (const jinja::Refusal& refusal) {
+      core::fail(
+          core::ErrorKind::input,
+          {where_,
+           std::string("the model's chat template refuses the conversation: ") + refusal.what(), "",
+           "Correct or remove it, or choose another data.template."});
+    } catch (const jinja::Problem& problem) {
+      core::fail(core::ErrorKind::input,
+                 {where_,
+                  std::string("the model's chat template cannot write the conversation: ") +
+                      problem.what(),
+                  "", "Name a template of this program in data.template."});
+    }
+  }
+
+  std::vector<Value> first(std::int32_t num) const {
+    return {messages_.begin(), messages_.begin() + num};
+  }
+
+  /// What the prompt for message i writes behind those before it; nothing where the template
+  /// refuses to write these alone.
+  std::optional<std::string> prompt_of(std::int32_t i, const jinja::Rendered& whole) const {
+    try {
+      const jinja::Rendered with = written(first(i), Prompt::for_answer);
+      std::string behind = behind_turns(with);
+      if (i == 0) {
+        // Nothing is of a turn yet, neither what begins every conversation.
+        const auto same = std::ranges::mismatch(behind, whole.text);
+        const std::size_t begin = turn_of(whole, 0).empty() ? 0 : turn_of(whole, 0).front().first;
+        behind.erase(0, std::min<std::size_t>(begin, same.in1 - behind.begin()));
+      } else if (behind.empty() && template_.reads("add_generation_prompt")) {
+        // It may stand in the turn of the last message.
+        const jinja::Rendered without = written(first(i), Prompt::none);
+        if (with.text.starts_with(without.text)) behind = with.text.substr(without.text.size());
+      }
+      return behind;
+    } catch (const core::Error&) {
+      return std::nullopt;
+    }
+  }
+
+  void answer(jinja::Rendered& whole, std::int32_t i, std::vector<Range>& ranges) const {
+    const std::vector<Range> turn = turn_of(whole, i);
+    if (is_written_elsewhere(whole, i)) refuse_unclear(whole, i, turn);
+    if (turn.empty()) return;
+    const EndNames& ends = chat_.names_.ends;
+    AnswerPlace place = place_answer(whole, i, turn, prompt_of(i, whole), ends);
+    std::optional<Range> next;
+    if (!place.has_end) next = next_end(whole, i, turn.back().second);
+    // An empty answer still teaches that the turn ends there.
+    const std::size_t begin = is_empty(message(i)) ? place.ends_at : place.begin;
+    const std::size_t last = next ? turn.back().second : place.end;
+    for (const auto& [first, end] : turn)
+      if (std::max(first, begin) < std::min(end, last))
+        ranges.emplace_back(std::max(first, begin), std::min(end, last));
+    if (next) ranges.push_back(*next);
+  }
+
+  /// The token behind an answer whose own turn ends with none: of the next turn, or of one that a
+  /// next message would begin.
+  std::optional<Range> next_end(jinja::Rendered& whole, std::int32_t i, std::size_t at) const {
+    const EndNames& ends = chat_.names_.ends;
+    if (at < whole.text.size()) return end_at(whole, at, ends);
+    if (ends.ids.empty() || i + 1 != std::ssize(messages_)) return std::nullopt;
+    jinja::Mapping next;
+    next.element = i + 1;
+    next.set("role", message(i).calls.empty() ? "user" : "tool");
+    next.set("content", "next");
+    std::vector<Value> messages = messages_;
+    messages.emplace_back(std::move(next));
+    try {
+      const jinja::Rendered longer = written(std::move(messages), Prompt::none);
+      const std::vector<Range> turn = turn_of(longer, i);
+      const auto end = turn.empty() ? std::nullopt : end_at(longer, turn.back().second, ends);
+      if (!end) return std::nullopt;
+      whole.text += longer.text.substr(end->first, end->second - end->first);
+      whole.pieces.push_back({whole.text.size(), {.turn = i}});
+      return Range(at, whole.text.size());
+    } catch (const core::Error&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Whether what message i says stands in turns of others, and not in its own.
+  bool is_written_elsewhere(const jinja::Rendered& whole, std::int32_t i) const {
+    bool is_elsewhere = false;
+    for (const jinja::Piece& piece : whole.pieces) {
+      const Origin& origin = piece.origin;
+      if (origin.element != i || !origin.is_data()) continue;
+      if (origin.turn == i || is_trained(origin.turn)) return false;
+      is_elsewhere = true;
+    }
+    return is_elsewhere;
+  }
+
+  [[noreturn]] void refuse_unclear(const jinja::Rendered& whole, std::int32_t i,
+                                   const std::vector<Range>& turn) const {
+    std::int32_t other = Origin::none;
+    for (const jinja::Piece& piece : whole.pieces)
+      if (piece.origin.element == i) other = piece.origin.turn;
+    core::fail(core::ErrorKind::input,
+               {where_, fmt::format("which tokens message {} (assistant) adds is not clear", i + 1),
+                fmt::format("the model's chat template writes what it says elsewhere: in its own "
+                            "turn \"{}\", in {} \"{}\"",
+                            text_at(whole, turn),
+                            other == Origin::none ? std::string("no turn")
+                                                  : fmt::format("that of message {}", other + 1),
+                            text_at(whole, turn_of(whole, other))),
+                "Name a template of this program in data.template, or mark answers in the model's "
+                "with {% generation %}."});
+  }
+
+  void marked(const jinja::Rendered& whole, std::vector<Range>& ranges) const {
+    std::size_t begin = 0;
+    for (const auto& [end, origin] : whole.pieces) {
+      const std::int32_t of = origin.turn == Origin::none ? origin.element : origin.turn;
+      const bool is_answer = of != Origin::none && message(of).role == ChatRole::assistant;
+      if (origin.is_generation && (!is_answer || message(of).trained))
+        ranges.emplace_back(begin, end);
+      begin = end;
+    }
+  }
+
+  const ModelChat& chat_;
+  const jinja::Template& template_;
+  const Conversation& conversation_;
+  std::int64_t now_s_;
+  const std::string& where_;
+  std::vector<Value> messages_;
+  Value tools_;
+};
+
+namespace {
+
+/// The text as segments, cut where `trained` begins and ends. What of it `excluded` says is not
+/// trained.
+template <typename F>
+std::vector<Segment> segments_of(const jinja::Rendered& rendered, std::span<const Range> trained,
+                                 const F& excluded) {
+  std::vector<Segment> segments;
+  const auto add = [&](std::size_t begin, std::size_t end, bool is_trained, bool is_markup) {
+    const std::string text = rendered.text.substr(begin, end - begin);
+    if (!segments.empty() && segments.back().trained == is_trained &&
+        segments.back().markup == is_markup)
+      segments.back().text += text;
+    else
+      segments.push_back({text, is_trained, is_markup});
+  };
+  std::size_t at = 0;
+  const auto piece_until = [&](std::size_t end, const Origin& origin) {
+    while (at < end) {
+      while (!trained.empty() && trained.front().second <= at)
+        trained = trained.subspan(1);
+      const bool is_inside = !trained.empty() && trained.front().first <= at;
+      std::size_t until = end;
+      if (!trained.empty())
+        until = std::min(end, is_inside ? trained.front().second : trained.front().first);
+      add(at, until, is_inside && !excluded(origin), !origin.is_data());
+      at = until;
+    }
+  };
+  for (const auto& [end, origin] : rendered.pieces)
+    piece_until(end, origin);
+  piece_until(rendered.text.size(), {});
+  return segments;
+}
+
+}  // namespace
+
+ModelChat::ModelChat(std::string_view jinja, Names names, std::string_view for_tools)
+    : template_(jinja::Template::parse(jinja)), names_(std::move(names)) {
   if (!for_tools.empty()) for_tools_.emplace(jinja::Template::parse(for_tools));
 }
 
@@ -131,85 +287,39 @@ const jinja::Template& ModelChat::template_of(const Conversation& conversation) 
   return for_tools_ && !conversation.tools.empty() ? *for_tools_ : template_;
 }
 
-jinja::Rendered ModelChat::written(const Conversation& conversation, std::size_t num_messages,
-                                   Prompt prompt, bool marks, std::int64_t now_s,
-                                   const std::string& where) const {
-  jinja::Mapping names;
-  std::vector<Value> messages, tools;
-  for (std::size_t i = 0; i < num_messages; ++i)
-    messages.push_back(value_of(conversation.messages[i], marks));
-  for (const std::string& tool : conversation.tools)
-    tools.push_back(json_value(tool));
-  names.set("messages", std::move(messages));
-  names.set("tools", tools.empty() ? Value() : Value(std::move(tools)));
-  names.set("documents", Value());
-  names.set("add_generation_prompt", prompt == Prompt::for_answer);
-  if (!bos_.empty()) names.set("bos_token", bos_);
-  if (!eos_.empty()) names.set("eos_token", eos_);
+std::string ModelChat::stop() const {
+  const Conversation probe{{{ChatRole::user, "question"}, {ChatRole::assistant, "answer"}}, {}};
   try {
-    return template_of(conversation).render(names, now_s);
-  } catch (const jinja::Refusal& refusal) {
-    core::fail(
-        core::ErrorKind::input,
-        {where,
-         std::string("the model's chat template refuses the conversation: ") + refusal.what(), "",
-         "Correct or remove it, or choose another data.template."});
-  } catch (const jinja::Problem& problem) {
-    core::fail(
-        core::ErrorKind::input,
-        {where,
-         std::string("the model's chat template cannot write the conversation: ") + problem.what(),
-         "", "Name a template of this program in data.template."});
-  }
-}
-
-std::string ModelChat::behind_an_answer() const {
-  const std::string said = "answer";
-  const Conversation probe{{{ChatRole::user, "question"}, {ChatRole::assistant, said}}, {}};
-  try {
-    const std::string text = written(probe, 2, Prompt::none, false, day_of_training_s, "").text;
-    const std::size_t at = text.rfind(said);
-    return at == std::string::npos ? "" : text.substr(at + said.size());
+    const Writing writing(*this, probe, day_of_training_s, "");
+    jinja::Rendered whole = writing.whole();
+    const std::vector<Range> trained = writing.trained(whole);
+    if (trained.empty()) return names_.eos;
+    const auto [begin, end] = trained.back();
+    const std::string answer = whole.text.substr(begin, end - begin);
+    const auto places = names_.ends.find(answer);
+    if (places.empty()) return names_.eos;
+    return answer.substr(places.back().begin, places.back().end - places.back().begin);
   } catch (const core::Error&) {
-    return "";  // it wants another conversation: then the tokenizer's end is taken
+    return names_.eos;
   }
 }
 
-std::vector<Segment> ModelChat::render(const Conversation& conversation, const std::string& stop,
-                                       const std::string& where) const {
-  const std::size_t num = conversation.messages.size();
-  const bool marks_answers = template_of(conversation).has_generation();
-  const jinja::Rendered whole =
-      written(conversation, num, Prompt::none, false, day_of_training_s, where);
-  const std::string& text = whole.text;
-  const std::string with_marks =
-      written(conversation, num, Prompt::none, true, day_of_training_s, where).text;
-  std::vector<Range> trained;
-  for (std::size_t i = 0; i < num; ++i) {
-    const ChatMessage& message = conversation.messages[i];
-    if (message.role != ChatRole::assistant || !message.trained) continue;
-    if (marks_answers) continue;
-    const std::string before =
-        written(conversation, i, Prompt::for_answer, false, day_of_training_s, where).text;
-    if (!text.starts_with(before)) refuse_unclear(i, where);
-    const std::size_t end = text.find(stop, before.size());
-    if (end == std::string::npos) refuse_unclear(i, where);
-    // An empty answer still teaches that the turn ends there.
-    trained.emplace_back(is_empty(message) ? end : before.size(), end + stop.size());
-  }
-  if (marks_answers) trained = whole.generations;
-  return segments_of(pieces_of(with_marks, text), trained);
+Rendered ModelChat::render(const Conversation& conversation, const std::string& where) const {
+  const Writing writing(*this, conversation, day_of_training_s, where);
+  jinja::Rendered whole = writing.whole();
+  const std::vector<Range> trained = writing.trained(whole);
+  const auto excluded = [&](const Origin& origin) {
+    // Messages of one role may be written as one turn.
+    return origin.element != Origin::none && origin.element != origin.turn &&
+           !writing.is_trained(origin.element);
+  };
+  return {segments_of(whole, trained, excluded), writing.oddities(whole)};
 }
 
 std::vector<Segment> ModelChat::prompt(const Conversation& conversation,
                                        const std::string& where) const {
-  const std::int64_t now_s = std::time(nullptr);
-  const auto text_of = [&](bool marks) {
-    return written(conversation, conversation.messages.size(), Prompt::for_answer, marks, now_s,
-                   where)
-        .text;
-  };
-  return segments_of(pieces_of(text_of(true), text_of(false)), {});
+  const jinja::Rendered prompt = Writing(*this, conversation, std::time(nullptr), where).prompt();
+  return segments_of(prompt, {}, [](const Origin&) { return false; });
 }
 
 }  // namespace finetune::data
