@@ -80,8 +80,8 @@ class CompletionReader final : public data::RecordReader {
       sample.conversation.messages.push_back(
           {role, field.read(records(), i, record, sample.where)});
     else
-      chat::add_messages(ordered.at(column.name), names_, column.name, sample.where,
-                         sample.conversation);
+      chat::add_messages(chat::messages_of(records(), ordered.at(column.name), names_), names_,
+                         column.name, sample.where, sample.conversation);
   }
 
   FieldText prompt_;

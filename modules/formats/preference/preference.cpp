@@ -71,11 +71,13 @@ class PreferenceReader final : public data::RecordReader {
            "data.prompt_template writes what stands in front of one answer",
            "Remove data.prompt_template, or give the answer alone."});
     if (prompt != nullptr && prompt->is_array())
-      chat::add_messages(ordered.at(prompt_.name), names_, prompt_.name, where, made.conversation);
+      chat::add_messages(chat::messages_of(records(), ordered.at(prompt_.name), names_), names_,
+                         prompt_.name, where, made.conversation);
     else if (prompt != nullptr && value.is_array() && value.size() == 1)
       made.conversation.messages.push_back(
           {data::ChatRole::user, data::text_of(*prompt, prompt_.name, where), {}, {}});
-    chat::add_messages(ordered.at(column.name), names_, column.name, where, made.conversation);
+    chat::add_messages(chat::messages_of(records(), ordered.at(column.name), names_), names_,
+                       column.name, where, made.conversation);
     return made;
   }
 

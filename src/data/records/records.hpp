@@ -56,6 +56,14 @@ class Records {
   /// How it was understood where its name does not say that, for people; empty: as usual.
   virtual std::string note() const { return {}; }
 
+  /// Whether null may only mean that other records have the field: a table gives each struct the
+  /// fields of all.
+  virtual bool pads_nulls() const { return false; }
+
+  /// Parts of columns whose type has no form in JSON (times, maps, bytes), as "messages.timestamp":
+  /// the records lack them. Columns that are such as a whole are not among them.
+  virtual std::vector<std::string> left_out() const { return {}; }
+
   /// Whether these are documents of running text, and not samples.
   virtual bool are_documents() const { return false; }
 
