@@ -118,12 +118,18 @@ Value kept(const Value& value, std::int32_t turn) {
 void Run::write(const Text& text) {
   budget.spend_bytes(static_cast<std::int64_t>(text.size()));
   if (text.pieces().empty()) return out.append(text.bytes(), {.turn = turn});
+  // What was kept from another turn stays of it if the template wrote some of it there. What data
+  // say alone is only quoted here, as the name of a function with what it returned.
+  const bool is_quote = std::ranges::none_of(text.pieces(), [](const Piece& piece) {
+    return piece.origin.turn != Origin::none && !piece.origin.is_data();
+  });
   std::size_t begin = 0;
   for (const auto& [end, origin] : text.pieces()) {
     Origin own = origin;
-    if (own.turn == Origin::none) {
+    const bool is_kept = own.turn != Origin::none && (!is_quote || turn == Origin::none);
+    if (!is_kept) {
       own.turn = turn;
-      reach(own.element, Reach::written);
+      if (origin.turn == Origin::none) reach(own.element, Reach::written);
     }
     out.append(std::string_view(text.bytes()).substr(begin, end - begin), own);
     begin = end;

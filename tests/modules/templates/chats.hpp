@@ -12,6 +12,7 @@
 #include "data/text/chat_template.hpp"
 #include "formats/chat/message.hpp"
 #include "templates/templates.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace finetune::tests {
 
@@ -30,8 +31,30 @@ inline data::Conversation conversation(const data::OrderedJson& json) {
     auto message = formats::chat::read_message(each, {{"role"}, {"content"}}, "c.json:1");
     if (message) made.messages.push_back(*std::move(message));
   }
+  if (json.contains("kwargs")) made.template_kwargs = json.at("kwargs");
   if (json.contains("tools")) made.tools = formats::chat::read_tools(json.at("tools"), "c.json:1");
   return made;
+}
+
+/// Finds `names` in markup as a tokenizer does, the leftmost first, of several there the longest;
+/// their ids are their places in the list. All are special.
+inline auto finder_of(std::vector<std::string> names) {
+  return [names = std::move(names)](std::string_view text) {
+    std::vector<tokenizer::SpecialPlace> places;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::string* longest = nullptr;
+      for (const std::string& name : names)
+        if (text.substr(at).starts_with(name) && (!longest || name.size() > longest->size()))
+          longest = &name;
+      if (longest != nullptr)
+        places.push_back({.begin = at,
+                          .end = at + longest->size(),
+                          .id = static_cast<std::int32_t>(longest - names.data()),
+                          .special = true});
+      at += longest != nullptr ? longest->size() : 1;
+    }
+    return places;
+  };
 }
 
 inline std::string joined(const std::vector<data::Segment>& segments) {

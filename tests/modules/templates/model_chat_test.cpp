@@ -27,13 +27,21 @@ const OrderedJson& conversations() {
   return all.at("conversations");
 }
 
-/// A template that only its Jinja text is known of.
-data::ChatTemplate as_model(const data::ChatTemplate& chat) {
+data::ModelChat::Names names_of(const std::string& bos, const std::string& eos,
+                                std::vector<std::string> special) {
+  data::ModelChat::Names names{.bos = bos, .eos = eos, .ends = {finder_of(special), {}}};
+  for (std::size_t i = 0; i < special.size(); ++i)
+    if (special[i] == eos) names.ends.ids.push_back(static_cast<std::int32_t>(i));
+  return names;
+}
+
+/// A model's own, in Jinja.
+data::ChatTemplate own_template(const std::string& jinja, const std::string& eos,
+                                std::vector<std::string> special) {
   data::ChatTemplate own;
   own.name = "the model's own";
-  own.text = data::to_jinja(chat);
-  own.model = std::make_shared<const data::ModelChat>(own.text, "<B>", "</S>");
-  own.stop = chat.with_tokens("<B>", "</S>").stop;
+  own.text = jinja;
+  own.model = std::make_shared<const data::ModelChat>(jinja, names_of("<B>", eos, std::move(special)));
   return own;
 }
 
