@@ -1,13 +1,15 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Conversations written by the Jinja texts of the templates, with what these mark as trained.
+// Conversations with what of them is trained, as templates write them, also those in Jinja.
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "data/text/chat_template.hpp"
 #include "jinja/template.hpp"
 #include "modules/templates/chats.hpp"
@@ -49,6 +51,22 @@ inline std::string marked(const WrittenChat& written) {
     text.insert(range->first, "‹");
   }
   return text;
+}
+
+inline WrittenChat written_chat(const std::vector<data::Segment>& segments) {
+  WrittenChat made;
+  for (const data::Segment& segment : segments) {
+    const std::size_t begin = made.text.size();
+    made.text += segment.text;
+    if (segment.trained) made.trained.emplace_back(begin, made.text.size());
+  }
+  made.trained = joined_ranges(made.trained);
+  return made;
+}
+
+/// Without the place, which the message begins with.
+inline WrittenChat refused_chat(const core::Error& error, std::string_view where) {
+  return {.refusal = std::string(error.what()).substr(where.size())};
 }
 
 enum class Arguments { as_values, as_text };

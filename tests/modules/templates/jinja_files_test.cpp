@@ -17,7 +17,6 @@ namespace {
 using data::ChatMessage;
 using data::ChatRole;
 using data::Conversation;
-using data::Segment;
 
 const std::string bos = "<s>", eos = "</s>";
 
@@ -107,34 +106,19 @@ class Talks {
   bool has_functions_ = false, thinks_ = false;
 };
 
-WrittenChat refused(const core::Error& error) {
-  return {.refusal = std::string(error.what()).substr(std::string_view("c.json:1: ").size())};
-}
-
-WrittenChat written(const std::vector<Segment>& segments) {
-  WrittenChat made;
-  for (const Segment& segment : segments) {
-    const std::size_t begin = made.text.size();
-    made.text += segment.text;
-    if (segment.trained) made.trained.emplace_back(begin, made.text.size());
-  }
-  made.trained = joined_ranges(made.trained);
-  return made;
-}
-
 WrittenChat by_toml(const data::ChatTemplate& chat, const Conversation& talk) {
   try {
-    return written(render(chat, talk, data::TrainOn::answers, "c.json:1").segments);
+    return written_chat(render(chat, talk, data::TrainOn::answers, "c.json:1").segments);
   } catch (const core::Error& error) {
-    return refused(error);
+    return refused_chat(error, "c.json:1: ");
   }
 }
 
 std::string prompt_by_toml(const data::ChatTemplate& chat, const Conversation& talk) {
   try {
-    return written(render_prompt(chat, talk, "c.json:1")).text;
+    return joined(render_prompt(chat, talk, "c.json:1"));
   } catch (const core::Error& error) {
-    return marked(refused(error));
+    return marked(refused_chat(error, "c.json:1: "));
   }
 }
 
