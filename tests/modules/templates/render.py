@@ -7,17 +7,23 @@ import json
 import sys
 
 import jinja2
+from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class Generation(Extension):
-    """{% generation %} marks what it encloses for those who train; the text stays the same."""
+    """{% generation %} marks what it encloses for those who train; the text stays the same. As in transformers what it
+    encloses is a block of its own, whose names nothing outside sees."""
     tags = {"generation"}
 
     def parse(self, parser):
-        next(parser.stream)
-        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
+
+    def written(self, caller):
+        return caller()
 
 
 def raise_exception(message):
