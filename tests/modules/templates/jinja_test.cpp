@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "data/text/jinja.hpp"
 #include "data/text/model_template.hpp"
-#include "modules/templates/chats.hpp"
+#include "modules/templates/jinja_chats.hpp"
 #include "support/folders.hpp"
 #include "support/run_program.hpp"
 #include "unit/data/fake.hpp"
@@ -45,14 +45,18 @@ OrderedJson cases() {
     const data::ChatTemplate chat = unbound.with_tokens("<B>", "</S>");
     for (const OrderedJson& source : golden.at("conversations")) {
       const data::Conversation talk = conversation(source);
-      if (!chat.thinks && has_reasoning(talk)) continue;  // left out, where we refuse
       for (const bool with_prompt : {false, true}) {
-        all.push_back({{"name", chat.name},
-                       {"template", data::to_jinja(unbound)},
-                       {"messages", source.at("messages")},
-                       {"tools", source.value("tools", OrderedJson())},
-                       {"prompt", with_prompt},
-                       {"expected", rendered(chat, talk, with_prompt)}});
+        const auto add = [&](std::string_view text) {
+          all.push_back({{"name", chat.name},
+                         {"template", text},
+                         {"messages", source.at("messages")},
+                         {"tools", source.value("tools", OrderedJson())},
+                         {"prompt", with_prompt},
+                         {"expected", rendered(chat, talk, with_prompt)}});
+        };
+        add(jinja_text(chat.name));
+        // Reasoning is left out there, where we refuse it.
+        if (chat.thinks || !has_reasoning(talk)) add(data::to_jinja(unbound));
       }
     }
   }
@@ -75,7 +79,7 @@ TEST(JinjaTemplates, WriteWhatOurRendererWrites) {
         << all[i].at("name") << all[i].at("messages") << all[i].at("prompt");
     compared += written[i].is_string() ? 1 : 0;
   }
-  EXPECT_GE(compared, 13 * 12);
+  EXPECT_GE(compared, 2 * 13 * 12);
 }
 
 TEST(JinjaTemplates, AreRecognisedAgain) {
