@@ -1,24 +1,14 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Every chat template of this folder: one .toml each, and the same in Jinja.
+// Every chat template of this folder: one .jinja each, which marks answers by {% generation %}.
 
-#include <string_view>
 #include <vector>
 
 #include "data/text/chat_template.hpp"
 
 namespace finetune::templates {
 
-/// In the order of their names. They are read again on every call.
-std::vector<data::ChatTemplate> all();
-
-/// A template as its .jinja says it, which marks answers by {% generation %}.
-struct JinjaText {
-  std::string_view name;
-  std::string_view text;
-};
-
 /// In the order of their names.
-std::vector<JinjaText> jinja_texts();
+std::vector<data::ChatTemplate> all();
 
 }  // namespace finetune::templates

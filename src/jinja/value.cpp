@@ -93,15 +93,20 @@ Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin)
   }
 }
 
-Value Value::text_and_mapping(Text text, Mapping mapping) {
+Value Value::text_and(Text text, Value structure) {
   Value both;
-  both.held_ = std::make_shared<const TextAndMapping>(std::move(text), std::move(mapping));
+  both.held_ = std::make_shared<const TextAndValue>(std::move(text), std::move(structure));
   return both;
+}
+
+const Value* Value::structure_or_null() const {
+  return holds<const TextAndValue>() ? &get<const TextAndValue>()->structure : nullptr;
 }
 
 const Mapping* Value::mapping_or_null() const {
   if (is_mapping()) return &mapping();
-  return holds<const TextAndMapping>() ? &get<const TextAndMapping>()->mapping : nullptr;
+  const Value* structure = structure_or_null();
+  return structure != nullptr && structure->is_mapping() ? &structure->mapping() : nullptr;
 }
 
 std::int64_t Value::integer() const {
@@ -224,6 +229,13 @@ bool contains(const Value& container, const Value& item) {
   return std::ranges::find(all, item) != all.end();
 }
 
+std::vector<Value> letters_of(const Text& text) {
+  std::vector<Value> all;
+  for (const std::string_view character : characters_of(text.bytes()))
+    all.emplace_back(text.part(character));
+  return all;
+}
+
 std::vector<Value> elements_of(const Value& value) {
   value.require_usable();
   if (value.is_undefined()) return {};
@@ -235,10 +247,8 @@ std::vector<Value> elements_of(const Value& value) {
     return all;
   }
   if (!value.is_string()) throw Problem(fmt::format("{} cannot be looped over", value.type_name()));
-  if (const Mapping* mapping = value.mapping_or_null()) return elements_of(Value(*mapping));
-  for (const std::string_view character : characters_of(value.string()))
-    all.emplace_back(value.text().part(character));
-  return all;
+  if (const Value* structure = value.structure_or_null()) return elements_of(*structure);
+  return letters_of(value.text());
 }
 
 }  // namespace finetune::jinja

@@ -94,7 +94,7 @@ struct Callable {
   std::function<std::optional<Value>(const std::string&)> field = nullptr;
 };
 
-struct TextAndMapping;
+struct TextAndValue;
 
 /// A whole number beyond 64 bits, which templates only write.
 struct LongInteger {
@@ -130,16 +130,16 @@ class Value {
   /// Objects keep the order of their keys. Texts in it, and objects, come from `origin`. A binary
   /// value holds the digits of a number that JSON's own kinds cannot.
   static Value from_json(const nlohmann::ordered_json& json, const Origin& origin = {});
-  /// A text that is also the object which it says in JSON: templates that walk through it find its
-  /// items, and all others the text.
-  static Value text_and_mapping(Text text, Mapping mapping);
+  /// A text that is also the dict or the list which it says: templates that walk through it find
+  /// its items, and all others the text.
+  static Value text_and(Text text, Value structure);
   static Value tuple(std::vector<Value> items) { return Sequence{std::move(items), true}; }
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(held_); }
   bool is_none() const { return std::holds_alternative<None>(held_); }
   bool is_bool() const { return std::holds_alternative<bool>(held_); }
   bool is_float() const { return std::holds_alternative<double>(held_); }
-  bool is_string() const { return holds<const Text>() || holds<const TextAndMapping>(); }
+  bool is_string() const { return holds<const Text>() || holds<const TextAndValue>(); }
   bool is_sequence() const { return holds<const Sequence>(); }
   bool is_mapping() const { return holds<Mapping>(); }
   bool is_callable() const { return holds<const Callable>(); }
@@ -159,7 +159,9 @@ class Value {
   const Mapping& mapping() const { return *get<Mapping>(); }
   Mapping& shared_mapping() const { return *get<Mapping>(); }
   const Callable& callable() const { return *get<const Callable>(); }
-  /// The dict that it is, or that its text says (text_and_mapping); null: none.
+  /// The dict or the list that its text says (text_and); null: none.
+  const Value* structure_or_null() const;
+  /// The dict that it is, or that its text says; null: none.
   const Mapping* mapping_or_null() const;
 
   bool is_strictly_undefined() const {
@@ -189,17 +191,17 @@ class Value {
   std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>,
                std::shared_ptr<const Sequence>, std::shared_ptr<Mapping>,
                std::shared_ptr<const Callable>, std::shared_ptr<const LongInteger>,
-               std::shared_ptr<const TextAndMapping>>
+               std::shared_ptr<const TextAndValue>>
       held_;
 };
 
-struct TextAndMapping {
+struct TextAndValue {
   Text text;
-  Mapping mapping;
+  Value structure;
 };
 
 inline const Text& Value::text() const {
-  return holds<const Text>() ? *get<const Text>() : get<const TextAndMapping>()->text;
+  return holds<const Text>() ? *get<const Text>() : get<const TextAndValue>()->text;
 }
 
 struct Arguments {
@@ -241,5 +243,7 @@ int compare(const Value& a, const Value& b);
 bool contains(const Value& container, const Value& item);
 /// What a loop over it yields: elements, keys of a dict, characters. Throws: Problem.
 std::vector<Value> elements_of(const Value& value);
+/// Those of a text, whatever else it is.
+std::vector<Value> letters_of(const Text& text);
 
 }  // namespace finetune::jinja

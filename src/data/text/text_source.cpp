@@ -30,8 +30,8 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
                       tokenizer.fingerprint());
   if (policy.labels.exists()) text += fmt::format("labels {}\n", policy.labels.settings);
   if (policy.chat) {
-    text += fmt::format("{} {} {}\n{}", policy.rewrites ? "rewrites" : "template",
-                        policy.chat->name, policy.chat->begin, policy.chat->text);
+    text += fmt::format("{} {}\n{}{}", policy.rewrites ? "rewrites" : "template", policy.chat->name,
+                        policy.chat->text, policy.chat->for_tools);
   }
   return text;
 }
@@ -108,8 +108,8 @@ TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& forma
   if (const auto end = tokenizer_.find_eos_id()) stop_ids_ = {*end};
   if (!format.has_tokens) stop_ids_ = {tokenizer_.eos_id()};  // throws if there is none
   if (!policy_.chat) return;
-  const auto stop = tokenizer_.id(policy_.chat->stop);
-  if (stop && std::ranges::find(stop_ids_, *stop) == stop_ids_.end()) stop_ids_.push_back(*stop);
+  for (const std::int32_t id : policy_.chat->ends)
+    if (std::ranges::find(stop_ids_, id) == stop_ids_.end()) stop_ids_.push_back(id);
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {

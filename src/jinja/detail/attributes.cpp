@@ -106,6 +106,7 @@ std::optional<Value> element_of(const Value& value, const Value& key) {
     return Value(items[static_cast<std::size_t>(i)]);
   };
   if (value.is_sequence()) return at(value.sequence().items);
+  if (const Value* structure = value.structure_or_null()) return element_of(*structure, key);
   const auto characters = characters_of(value.string());
   const auto character = at(characters);
   if (!character) return std::nullopt;
@@ -158,7 +159,8 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   require_defined(value);
   if (!value.is_string() && !value.is_sequence())
     throw Problem(fmt::format("{} has no slices", value.type_name()));
-  const std::vector<Value> items = elements_of(value);
+  const std::vector<Value> items =
+      value.is_string() ? letters_of(value.text()) : elements_of(value);
   const auto size = static_cast<std::int64_t>(items.size());
   const std::int64_t step = step_value.is_none() ? 1 : integer_of(step_value, "a slice's step");
   if (step == 0) throw Problem("a slice's step is not 0");

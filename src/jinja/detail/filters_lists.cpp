@@ -45,7 +45,7 @@ Value join(const Filtering& f) {
 
 Value reverse(const Filtering& f) {
   require_defined(f.value);
-  std::vector<Value> all = f.elements();
+  std::vector<Value> all = f.value.is_string() ? letters_of(f.value.text()) : f.elements();
   std::ranges::reverse(all);
   if (!f.value.is_string()) return all;
   Text text;

@@ -107,7 +107,7 @@ Value kept(const Value& value, std::int32_t turn) {
       all.items.push_back(item.is_string() ? kept(item, turn) : item);
     return all;
   }
-  if (!value.is_string() || value.mapping_or_null() != nullptr) return value;
+  if (!value.is_string() || value.structure_or_null() != nullptr) return value;
   Text text = value.text();
   text.set_turn(turn);
   return text;

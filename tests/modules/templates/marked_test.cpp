@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "data/text/source.hpp"
-#include "modules/templates/jinja_chats.hpp"
+#include "modules/templates/marked_chats.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::tests::marked_test {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/ordered_json.hpp"
-#include "data/text/detail/model_chat.hpp"
+#include "data/text/detail/chat_writer.hpp"
 #include "modules/templates/chats.hpp"
 
 namespace {
@@ -17,9 +17,9 @@ namespace {
 using namespace finetune;
 using Json = nlohmann::ordered_json;
 
-data::ModelChat::Names names_of(const Json& question) {
+data::ChatWriter::Names names_of(const Json& question) {
   const auto special = question.at("special").get<std::vector<std::string>>();
-  data::ModelChat::Names names;
+  data::ChatWriter::Names names;
   names.bos = question.value("bos", "");
   names.eos = question.value("eos", "");
   names.ends.find = tests::finder_of(special);
@@ -31,7 +31,7 @@ data::ModelChat::Names names_of(const Json& question) {
 
 Json answer(const Json& question) {
   try {
-    const data::ModelChat chat(question.at("template").get<std::string>(), names_of(question));
+    const data::ChatWriter chat(question.at("template").get<std::string>(), names_of(question));
     const data::Rendered made = chat.render(tests::conversation(question), "conversation");
     std::string text;
     Json trained = Json::array(), said = Json::array();

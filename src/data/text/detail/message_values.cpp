@@ -40,7 +40,7 @@ Value arguments_value(const OrderedJson& arguments, const Origin& origin) {
   const auto& text = arguments.get_ref<const std::string&>();
   const auto object = object_in(text);
   if (!object) return Text(text, origin);
-  return Value::text_and_mapping(Text(text, origin), Value::from_json(*object, origin).mapping());
+  return Value::text_and(Text(text, origin), Value::from_json(*object, origin));
 }
 
 Value call_value(const OrderedJson& call, const Origin& origin) {
@@ -62,6 +62,12 @@ Value calls_value(const OrderedJson& calls, std::int32_t message) {
   for (const OrderedJson& call : calls)
     values.push_back(call_value(call, origin));
   return values;
+}
+
+/// Content in parts serves templates that take it for a text, too.
+Value parts_value(const OrderedJson& parts, const std::string& text, std::int32_t message) {
+  const Origin origin = origin_of(message, Said::content);
+  return Value::text_and(Text(text, origin), Value::from_json(parts, origin));
 }
 
 /// A message whose data have no more than this says.
@@ -97,6 +103,11 @@ Value message_value(const ChatMessage& message, std::int32_t number) {
     } else if (name == "tool_calls") {
       value.items.emplace_back(name, calls_value(field, number));
     } else {
+      const bool is_parts = name == "content" && field.is_array();
+      if (is_parts) {
+        value.items.emplace_back(name, parts_value(field, message.text, number));
+        continue;
+      }
       const bool is_reasoning = name == "reasoning_content" || name == "thinking";
       const Said said = name == "content" ? Said::content
                         : is_reasoning    ? Said::reasoning

@@ -17,20 +17,22 @@
 namespace finetune::data {
 
 /// Immutable: ranks' threads may render at the same time.
-class ModelChat {
+class ChatWriter {
  public:
   /// What a template is given beside the conversation. Texts are empty where there is none.
   struct Names {
     std::string bos, eos;  ///< begin and end token, which templates know by bos_token and eos_token
     EndNames ends;
+    bool is_known = false;  ///< of this program: what it refuses is said as it says it
   };
 
   /// `for_tools`: the template of conversations with tools; empty: the same. Throws:
   /// jinja::Problem.
-  ModelChat(std::string_view jinja, Names names, std::string_view for_tools = {});
+  ChatWriter(std::string_view jinja, Names names, std::string_view for_tools = {});
 
   /// The token that ends an answer in a short conversation; the tokenizer's end token where the
-  /// template wants another conversation or writes no end.
+  /// template wants another conversation or writes no end. Of a template of this program: the text
+  /// that it marks behind an answer, whether the tokenizer has such a token or not.
   std::string stop() const;
 
   /// See data::render. An answer is trained from behind what its prompt writes up to the tokens

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text/detail/model_chat.hpp"
+#include "data/text/detail/chat_writer.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/text/detail/message_values.hpp"
+#include "data/text/detail/white_space.hpp"
 #include "data/text/source.hpp"
 
 namespace finetune::data {
@@ -35,9 +36,9 @@ std::string text_at(const jinja::Rendered& whole, const std::vector<Range>& rang
 }  // namespace
 
 /// One conversation, written whole and up to each answer.
-class ModelChat::Writing {
+class ChatWriter::Writing {
  public:
-  Writing(const ModelChat& chat, const Conversation& conversation, std::int64_t now_s,
+  Writing(const ChatWriter& chat, const Conversation& conversation, std::int64_t now_s,
           const std::string& where)
       : chat_(chat),
         template_(chat.template_of(conversation)),
@@ -110,6 +111,8 @@ class ModelChat::Writing {
       complete_turns(rendered);
       return rendered;
     } catch (const jinja::Refusal& refusal) {
+      if (chat_.names_.is_known)
+        throw core::Error(core::ErrorKind::input, where_ + ": " + refusal.what());
       core::fail(
           core::ErrorKind::input,
           {where_,
@@ -232,7 +235,7 @@ class ModelChat::Writing {
     }
   }
 
-  const ModelChat& chat_;
+  const ChatWriter& chat_;
   const jinja::Template& template_;
   const Conversation& conversation_;
   std::int64_t now_s_;
@@ -278,33 +281,45 @@ std::vector<Segment> segments_of(const jinja::Rendered& rendered, std::span<cons
 
 }  // namespace
 
-ModelChat::ModelChat(std::string_view jinja, Names names, std::string_view for_tools)
+ChatWriter::ChatWriter(std::string_view jinja, Names names, std::string_view for_tools)
     : template_(jinja::Template::parse(jinja)), names_(std::move(names)) {
   if (!for_tools.empty()) for_tools_.emplace(jinja::Template::parse(for_tools));
 }
 
-const jinja::Template& ModelChat::template_of(const Conversation& conversation) const {
+const jinja::Template& ChatWriter::template_of(const Conversation& conversation) const {
   return for_tools_ && !conversation.tools.empty() ? *for_tools_ : template_;
 }
 
-std::string ModelChat::stop() const {
+namespace {
+
+/// The text from behind what message `i` says to byte `end`.
+std::string said_behind(const jinja::Rendered& whole, std::int32_t i, std::size_t end) {
+  std::size_t behind = 0;
+  for (const jinja::Piece& piece : whole.pieces)
+    if (piece.origin.element == i && piece.origin.is_data()) behind = piece.end;
+  return whole.text.substr(behind, end - behind);
+}
+
+}  // namespace
+
+std::string ChatWriter::stop() const {
   const Conversation probe{{{ChatRole::user, "question"}, {ChatRole::assistant, "answer"}}, {}};
   try {
     const Writing writing(*this, probe, day_of_training_s, "");
     jinja::Rendered whole = writing.whole();
     const std::vector<Range> trained = writing.trained(whole);
     if (trained.empty()) return names_.eos;
-    const auto [begin, end] = trained.back();
-    const std::string answer = whole.text.substr(begin, end - begin);
-    const auto places = names_.ends.find(answer);
+    const std::string behind = said_behind(whole, 1, trained.back().second);
+    if (names_.is_known) return std::string(strip(behind));
+    const auto places = names_.ends.find(behind);
     if (places.empty()) return names_.eos;
-    return answer.substr(places.back().begin, places.back().end - places.back().begin);
+    return behind.substr(places.back().begin, places.back().end - places.back().begin);
   } catch (const core::Error&) {
     return names_.eos;
   }
 }
 
-Rendered ModelChat::render(const Conversation& conversation, const std::string& where) const {
+Rendered ChatWriter::render(const Conversation& conversation, const std::string& where) const {
   const Writing writing(*this, conversation, day_of_training_s, where);
   jinja::Rendered whole = writing.whole();
   const std::vector<Range> trained = writing.trained(whole);
@@ -316,8 +331,8 @@ Rendered ModelChat::render(const Conversation& conversation, const std::string& 
   return {segments_of(whole, trained, excluded), writing.oddities(whole)};
 }
 
-std::vector<Segment> ModelChat::prompt(const Conversation& conversation,
-                                       const std::string& where) const {
+std::vector<Segment> ChatWriter::prompt(const Conversation& conversation,
+                                        const std::string& where) const {
   const jinja::Rendered prompt = Writing(*this, conversation, std::time(nullptr), where).prompt();
   return segments_of(prompt, {}, [](const Origin&) { return false; });
 }
