@@ -20,11 +20,12 @@ bool has(Encode options, Encode flag) {
 /// Encodes the words of one text, one after the other.
 class Words : public WordSink {
  public:
-  Words(const Model& model, std::string_view text, Workspace& workspace,
+  Words(const Model& model, std::size_t text_bytes, Workspace& workspace,
         std::vector<std::int32_t>& ids)
       : bpe_(std::get_if<Bpe>(&model)),
         unigram_(std::get_if<Unigram>(&model)),
-        text_bytes_(text.size()),
+        text_bytes_(text_bytes),
+        num_before_(ids.size()),
         workspace_(workspace),
         ids_(ids) {}
   void take(std::string_view word) override {
@@ -34,13 +35,14 @@ class Words : public WordSink {
       unigram_->encode(word, ids_, workspace_.unigram);
     }
     // Each piece between added tokens may grow within its own bound: all of them together, too.
-    check_growth(text_bytes_, ids_.size());
+    check_growth(text_bytes_, ids_.size() - num_before_);
   }
 
  private:
   const Bpe* bpe_;
   const Unigram* unigram_;
   std::size_t text_bytes_;
+  std::size_t num_before_;
   Workspace& workspace_;
   std::vector<std::int32_t>& ids_;
 };
@@ -93,56 +95,132 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
   return mapped;
 }
 
-void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& special,
-                                   bool continues, bool has_own_prefix, Workspace& workspace,
-                                   std::vector<std::int32_t>& ids) const {
-  Matcher matcher;
-  Words words(model, text, workspace, ids);
-  std::string& buffer = workspace.normal;
-  const bool maps =
-      special.count == SpecialNames::Count::inside && added.after_normalizer().has_special();
-  // Added tokens are taken out of the text before it is normalised, and others of what is left
-  // after; what then remains is for the model.
-  added.before_normalizer().split(
-      text, special, [&](std::string_view piece, std::size_t begin, const AddedToken* token) {
-        if (token != nullptr) {
-          ids.push_back(token->id);
-          return;
+TextToEncode TextToEncode::part(std::size_t begin, std::size_t end) const {
+  TextToEncode stretch{text.substr(begin, end - begin), special.within(begin, end)};
+  auto place = std::upper_bound(counted.begin(), counted.end(), begin);
+  for (; place != counted.end() && *place <= end; ++place)
+    stretch.counted.push_back(*place - begin);
+  return stretch;
+}
+
+std::size_t Tokenizer::Parts::piece_bytes(std::int32_t id) const {
+  const AddedToken* token = added.find(id);
+  return token != nullptr ? added.decoded(*token).size() : pieces_of(model).piece(id).size();
+}
+
+/// Text between the added tokens that are looked for before it is normalised.
+void Tokenizer::Parts::encode_piece(std::string_view piece, const SpecialNames& special,
+                                    Prefix prefix, bool starts_text, Matcher& matcher,
+                                    std::string& buffer, WordSink& words,
+                                    std::vector<std::int32_t>& ids) const {
+  const std::string_view normal = normalizer.apply(piece, prefix, buffer, matcher);
+  const SpecialNames inside =
+      special.ranges.empty() ? special : after_normalizing(piece, normal, special, prefix, matcher);
+  added.after_normalizer().split(
+      normal, inside, [&](std::string_view part, std::size_t begin, const AddedToken* found) {
+        if (found != nullptr) {
+          ids.push_back(found->id);
+        } else {
+          pre_tokenizer.run(part, starts_text && begin == 0, prefix, matcher, words);
         }
-        const bool no_prefix =
-            (begin == 0 ? continues : prefix_once) || (has_own_prefix && piece.starts_with(' '));
-        const Prefix prefix = no_prefix ? Prefix::left_out : Prefix::allowed;
-        const std::string_view normal = normalizer.apply(piece, prefix, buffer, matcher);
-        const SpecialNames inside =
-            maps ? after_normalizing(piece, normal, special.within(begin, begin + piece.size()),
-                                     prefix, matcher)
-                 : SpecialNames{special.count, {}};
-        added.after_normalizer().split(
-            normal, inside,
-            [&](std::string_view part, std::size_t part_begin, const AddedToken* found) {
-              if (found != nullptr) {
-                ids.push_back(found->id);
-              } else {
-                pre_tokenizer.run(part, begin == 0 && part_begin == 0, prefix, matcher, words);
-              }
-            });
       });
 }
 
-std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text,
-                                                   const SpecialNames& special,
-                                                   Encode options) const {
-  std::vector<std::int32_t> ids;
-  ids.reserve(text.size() / 4 + 16);
+/// A stretch that nothing before it is joined with; `before` is how that ends.
+AddedEnd Tokenizer::Parts::encode_stretch(const TextToEncode& stretch, AddedEnd before,
+                                          bool continues, bool has_own_prefix, Workspace& workspace,
+                                          Encoded& encoded) const {
+  Matcher matcher;
+  auto& ids = encoded.ids;
+  Words words(model, stretch.text.size(), workspace, ids);
+  auto place = stretch.counted.begin();
+  const auto count_up_to = [&](std::size_t begin) {
+    for (; place != stretch.counted.end() && *place <= begin; ++place)
+      encoded.ends.push_back(ids.size());
+  };
+  const std::size_t taken = before.takes_space ? white_space_after(stretch.text, 0) : 0;
+  count_up_to(taken);
+  AddedEnd last = before;
+  const bool maps = stretch.special.count == SpecialNames::Count::inside &&
+                    added.after_normalizer().has_special();
+  const auto visit = [&](std::string_view piece, std::size_t begin, const AddedToken* token) {
+    const std::size_t at = taken + begin;
+    count_up_to(at);
+    last = {token != nullptr, token != nullptr && token->rstrip};
+    if (token != nullptr) {
+      ids.push_back(token->id);
+      return;
+    }
+    const bool is_first = begin == 0 && !before.is_added;
+    const bool no_prefix =
+        (is_first ? continues : prefix_once) || (has_own_prefix && piece.starts_with(' '));
+    const Prefix prefix = no_prefix ? Prefix::left_out : Prefix::allowed;
+    const auto encode_some = [&](std::size_t size, WordSink& sink,
+                                 std::vector<std::int32_t>& some) {
+      const SpecialNames inside =
+          maps ? stretch.special.within(at, at + size) : SpecialNames{stretch.special.count, {}};
+      encode_piece(piece.substr(0, size), inside, prefix, is_first, matcher, workspace.normal, sink,
+                   some);
+    };
+    const std::size_t first = ids.size();
+    encode_some(piece.size(), words, ids);
+    for (; place != stretch.counted.end() && *place < at + piece.size(); ++place) {
+      // As many bytes of the vocabulary's pieces as the beginning has by itself.
+      std::size_t end = *place - at;
+      while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xC0) == 0x80)
+        ++end;
+      std::vector<std::int32_t> beginning;
+      Words words_of_it(model, end, workspace, beginning);
+      encode_some(end, words_of_it, beginning);
+      std::size_t bytes = 0;
+      for (const std::int32_t id : beginning)
+        bytes += piece_bytes(id);
+      std::size_t next = first;
+      for (std::size_t done = 0; next < ids.size() && done < bytes; ++next)
+        done += piece_bytes(ids[next]);
+      encoded.ends.push_back(next);
+    }
+  };
+  const std::string_view rest = stretch.text.substr(taken);
+  added.before_normalizer().split(rest, stretch.special.within(taken, stretch.text.size()), visit);
+  count_up_to(stretch.text.size());
+  return last;
+}
+
+void Tokenizer::Parts::encode_text(const TextToEncode& text, bool continues, bool has_own_prefix,
+                                   Workspace& workspace, Encoded& encoded) const {
+  AddedEnd before;
+  std::size_t begin = 0;
+  const auto encode_up_to = [&](std::size_t end) {
+    if (begin == end) return;
+    const bool is_whole = begin == 0 && end == text.text.size();
+    before = encode_stretch(is_whole ? text : text.part(begin, end), before, continues || begin > 0,
+                            has_own_prefix, workspace, encoded);
+    begin = end;
+  };
+  for (const std::size_t place : text.starts_anew)
+    encode_up_to(place);
+  encode_up_to(text.text.size());
+  // Of a text without any.
+  encoded.ends.resize(text.counted.size(), encoded.ids.size());
+}
+
+Encoded Tokenizer::Parts::encode(const TextToEncode& text, Encode options) const {
+  Encoded encoded;
+  auto& ids = encoded.ids;
+  ids.reserve(text.text.size() / 4 + 16);
   const bool continues = has(options, Encode::continuation);
   const bool is_template = has(options, Encode::no_ends);
   const bool whole = !continues && !is_template;
   if (whole) ids.insert(ids.end(), post_processor.before.begin(), post_processor.before.end());
+  encoded.num_before = ids.size();
   auto workspace = workspaces_.take();
-  encode_text(text, special, continues, is_template && is_sentencepiece, *workspace, ids);
+  encode_text(text, continues, is_template && is_sentencepiece, *workspace, encoded);
   workspaces_.give_back(std::move(workspace));
+  check_growth(text.text.size(), ids.size() - encoded.num_before);
   if (whole) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());
-  return ids;
+  if (whole) encoded.num_after = post_processor.after.size();
+  return encoded;
 }
 
 void Tokenizer::require_text_and_utf8(std::string_view text) const {
@@ -162,17 +240,23 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Encode option
   require_text_and_utf8(text);
   using Count = SpecialNames::Count;
   const bool plain = has(options, Encode::plain);
-  return parts_->encode(text, {plain ? Count::passed_over : Count::everywhere, {}}, options);
+  return parts_->encode({text, {plain ? Count::passed_over : Count::everywhere, {}}}, options).ids;
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, Encode options) const {
+  return encode_parts(parts, options).ids;
+}
+
+Encoded Tokenizer::encode_parts(std::span<const TextPart> parts, Encode options) const {
   std::string text;
-  SpecialNames special{SpecialNames::Count::inside, {}};
+  TextToEncode whole{{}, {SpecialNames::Count::inside, {}}};
+  auto& ranges = whole.special.ranges;
   for (const TextPart& part : parts) {
     const std::size_t begin = text.size();
     text += part.text;
+    if (part.starts_anew) whole.starts_anew.push_back(begin);
+    if (part.is_counted) whole.counted.push_back(text.size());
     if (part.plain || part.text.empty()) continue;
-    auto& ranges = special.ranges;
     if (!ranges.empty() && ranges.back().end == begin) {
       ranges.back().end = text.size();
     } else {
@@ -180,8 +264,9 @@ std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, Enc
     }
   }
   require_text_and_utf8(text);
-  if (has(options, Encode::plain)) special = {SpecialNames::Count::passed_over, {}};
-  return parts_->encode(text, special, options);
+  whole.text = text;
+  if (has(options, Encode::plain)) whole.special = {SpecialNames::Count::passed_over, {}};
+  return parts_->encode(whole, options);
 }
 
 bool Tokenizer::names_special(std::string_view text) const {

@@ -107,6 +107,10 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   return parts_->decoder.decode(std::move(pieces));
 }
 
+bool Tokenizer::is_added(std::int32_t id) const {
+  return parts_->added.find(id) != nullptr;
+}
+
 std::int64_t Tokenizer::vocab_size() const {
   return has_ids_only() ? parts_->num_ids : parts_->added.vocab_size();
 }

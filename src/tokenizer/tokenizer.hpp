@@ -38,6 +38,19 @@ struct TextPart {
   std::string_view text;
   /// Of unknown origin: names of special tokens in it are ordinary text.
   bool plain = false;
+  /// What stands before it is tokens already, as where a model begins to answer: no token holds
+  /// parts of both. Prefixes are those of the one text all the same.
+  bool starts_anew = false;
+  /// Encoded::ends says where its tokens end.
+  bool is_counted = false;
+};
+
+/// Ids of a text in parts.
+struct Encoded {
+  std::vector<std::int32_t> ids;
+  std::size_t num_before = 0;     ///< of them the post-processor's, in front of the text
+  std::size_t num_after = 0;      ///< and behind it
+  std::vector<std::size_t> ends;  ///< for each counted part: the ids that begin before its end
 };
 
 /// Where the name of an added token stands in a text, in bytes.
@@ -92,6 +105,10 @@ class Tokenizer {
   /// found everywhere: they are words of the vocabulary and steer nothing.
   std::vector<std::int32_t> encode(std::span<const TextPart> parts, Encode options) const;
 
+  /// The same, with where parts end. A counted part that ends within a word costs as much again as
+  /// what stands before that between two added tokens.
+  Encoded encode_parts(std::span<const TextPart> parts, Encode options) const;
+
   /// Whether `text` (valid UTF-8) holds the name of a special token, which `encode` without
   /// `Encode::plain` would take for the token.
   bool names_special(std::string_view text) const;
@@ -105,6 +122,10 @@ class Tokenizer {
   /// `skip_special` leaves out special tokens. Throws: ErrorKind::input for an id that is not in
   /// the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = true) const;
+
+  /// Whether it is one of the tokens that are found in the text itself: special ones, and others
+  /// that were added to the vocabulary.
+  bool is_added(std::int32_t id) const;
 
   /// Number of ids, added tokens included: every id is below it. The model's embedding may have
   /// more rows.

@@ -2,6 +2,7 @@
 #include "data/text/text_source.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,11 +18,21 @@ std::uint32_t bit(Oddity oddity) {
   return static_cast<std::uint32_t>(oddity);
 }
 
+/// Tokens at which generation stops, and what the template ends answers with.
+std::vector<std::int32_t> policy_ends(const TokenizePolicy& policy) {
+  std::vector<std::int32_t> ends = policy.ends;
+  for (const std::int32_t id : policy.chat ? policy.chat->ends : std::vector<std::int32_t>())
+    if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+  return ends;
+}
+
 /// Everything of a format, its columns and a policy that decides tokens, as text to compare.
 std::string describe(const Format& format, const Columns& columns, const TokenizePolicy& policy,
                      const tokenizer::Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
-  constexpr int version = 3;
+  // What is no conversation and has no tokens by name is as it was before the last one.
+  const bool is_as_before = !policy.chat && policy.special_names == SpecialNameMeaning::text;
+  const int version = is_as_before ? 3 : 4;
   std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
   text += describe(columns);
   text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
@@ -32,6 +43,7 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
   if (policy.chat) {
     text += fmt::format("{} {}\n{}{}", policy.rewrites ? "rewrites" : "template", policy.chat->name,
                         policy.chat->text, policy.chat->for_tools);
+    text += fmt::format("\nends {}\n", fmt::join(policy_ends(policy), " "));
   }
   return text;
 }
@@ -62,41 +74,6 @@ std::string shown(const Sample& sample) {
 
 }  // namespace
 
-Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
-                SpecialNameMeaning special_names, bool ends) {
-  Tokens tokens;
-  bool any_trained = false;
-  std::vector<tokenizer::TextPart> parts;
-  for (std::size_t begin = 0; begin < segments.size();) {
-    const auto is_trained = [](const Segment& segment) {
-      return segment.trained && !segment.text.empty();
-    };
-    const bool trained = is_trained(segments[begin]);
-    parts.clear();
-    std::size_t end = begin;
-    for (; end < segments.size() && is_trained(segments[end]) == trained; ++end) {
-      const Segment& segment = segments[end];
-      parts.push_back({segment.text, !segment.markup && special_names == SpecialNameMeaning::text});
-    }
-    const bool is_first = begin == 0;
-    const tokenizer::Encode start =
-        is_first ? tokenizer::Encode::document : tokenizer::Encode::continuation;
-    auto ids = tokenizer.encode(parts, ends ? start : start | tokenizer::Encode::no_ends);
-    // Some tokenizers end a document with EOS themselves; here it belongs after the last segment.
-    if (ends && is_first && !ids.empty() && ids.back() == tokenizer.eos_id()) ids.pop_back();
-    any_trained = any_trained || trained;
-    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
-    if (trained) tokens.labels.insert(tokens.labels.end(), ids.begin(), ids.end());
-    tokens.labels.resize(tokens.ids.size(), not_trained);
-    begin = end;
-  }
-  if (ends) {
-    tokens.ids.push_back(tokenizer.eos_id());
-    tokens.labels.push_back(any_trained ? tokenizer.eos_id() : not_trained);
-  }
-  return tokens;
-}
-
 TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& format,
                        const Columns& columns, const TokenizePolicy& policy,
                        const tokenizer::Tokenizer& tokenizer)
@@ -105,11 +82,10 @@ TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& forma
       policy_(policy),
       tokenizer_(tokenizer),
       settings_(describe(format, columns, policy, tokenizer)) {
-  if (const auto end = tokenizer_.find_eos_id()) stop_ids_ = {*end};
-  if (!format.has_tokens) stop_ids_ = {tokenizer_.eos_id()};  // throws if there is none
-  if (!policy_.chat) return;
-  for (const std::int32_t id : policy_.chat->ends)
-    if (std::ranges::find(stop_ids_, id) == stop_ids_.end()) stop_ids_.push_back(id);
+  if (!format.has_tokens) tokenizer_.eos_id();  // throws if there is none
+  stop_ids_ = policy_ends(policy_);
+  const auto end = tokenizer_.find_eos_id();
+  if (end && std::ranges::find(stop_ids_, *end) == stop_ids_.end()) stop_ids_.push_back(*end);
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
@@ -157,20 +133,6 @@ Tokens TextSource::checked_tokens(const Sample& sample) const {
   return tokens;
 }
 
-/// Whether every stretch of trained tokens ends with a token that ends an answer.
-bool TextSource::ends_its_turns(const Tokens& tokens) const {
-  const std::size_t n = tokens.ids.size();
-  for (std::size_t i = 0; i < n; ++i) {
-    const bool is_last =
-        tokens.labels[i] != not_trained && (i + 1 == n || tokens.labels[i + 1] == not_trained);
-    if (is_last &&
-        std::find(stop_ids_.begin(), stop_ids_.end(), tokens.ids[i]) == stop_ids_.end()) {
-      return false;
-    }
-  }
-  return true;
-}
-
 Tokens TextSource::with_label(const std::vector<Segment>& segments,
                               const Conversation& conversation, std::int32_t label,
                               const std::string& where) const {
@@ -189,7 +151,7 @@ Tokens TextSource::with_label(const std::vector<Segment>& segments,
       std::vector<tokenizer::TextPart> parts;
       for (const Segment& segment : segments)
         parts.push_back({segment.text, policy_.special_names == SpecialNameMeaning::text});
-      return tokenizer_.encode(parts, tokenizer::Encode::document);
+      return encode_document(parts, tokenizer_);
     });
   }
   if (tokens.ids.empty())
@@ -228,12 +190,14 @@ SourceSample TextSource::sample(std::int64_t i) const {
   if (policy_.labels.exists()) return labelled(sample);
   SourceSample made;
   made.oddities = sample.oddities;
+  std::vector<TrainedRun> runs;
   if (!sample.tokens.ids.empty()) {
     made.tokens = checked_tokens(sample);
+    runs = runs_of(made.tokens);
   } else {
     const Written written = write(sample);
     made.oddities |= written.oddities;
-    made.tokens = at_sample(sample.where, [&] {
+    TokenisedText text = at_sample(sample.where, [&] {
       const auto names_special = [&](const Segment& segment) {
         return !segment.markup && tokenizer_.names_special(segment.text);
       };
@@ -241,11 +205,17 @@ SourceSample TextSource::sample(std::int64_t i) const {
           std::any_of(written.segments.begin(), written.segments.end(), names_special)) {
         made.oddities |= bit(Oddity::special_name);
       }
-      return tokenise(written.segments, tokenizer_, policy_.special_names, written.ends);
+      return tokenise_text(written.segments, tokenizer_, policy_.special_names, written.ends);
     });
+    if (text.held_ends) made.oddities |= bit(Oddity::held_ends);
+    made.tokens = std::move(text.tokens);
+    runs = std::move(text.runs);
   }
+  const auto ends = [&](const TrainedRun& run) {
+    return ends_its_turn(made.tokens, run, stop_ids_, tokenizer_);
+  };
   if (layout_ == Layout::separate && policy_.train_on == TrainOn::answers && !stop_ids_.empty() &&
-      !ends_its_turns(made.tokens)) {
+      !std::ranges::all_of(runs, ends)) {
     made.oddities |= bit(Oddity::no_end_of_turn);
   }
   return made;
@@ -274,9 +244,8 @@ std::optional<Question> TextSource::question(std::int64_t i) const {
     return tokens.ids.begin() + static_cast<std::ptrdiff_t>(l);
   };
   Question question{{at(0), at(begin)}, shown(sample), {}};
-  std::vector<std::int32_t> answer(at(begin), at(end));
-  if (std::ranges::find(stop_ids_, answer.back()) != stop_ids_.end()) answer.pop_back();
-  question.expected = tokenizer_.decode(answer);
+  const std::span<const std::int32_t> answer(at(begin), at(end));
+  question.expected = tokenizer_.decode(without_end(answer, stop_ids_, tokenizer_));
   return question;
 }
 

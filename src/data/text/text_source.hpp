@@ -15,6 +15,7 @@
 #include "data/text/chat_template.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
+#include "data/text/tokenise.hpp"
 #include "data/tokens/detail/options.hpp"
 #include "tokenizer/tokenizer.hpp"
 
@@ -40,6 +41,8 @@ struct TokenizePolicy {
   TrainOn train_on = TrainOn::answers;
   SpecialNameMeaning special_names = SpecialNameMeaning::text;
   LabelCoder labels = {};  ///< of formats with labels
+  /// At which generation stops, see end_tokens; what ends the template's answers joins them.
+  std::vector<std::int32_t> ends = {};
 };
 
 /// What a model is asked, and what it should answer.
@@ -48,14 +51,6 @@ struct Question {
   std::string shown;                 ///< what was asked, for people
   std::string expected;              ///< the last answer
 };
-
-/// Tokens of a text in segments: stretches of segments that are all trained, or all not, are one
-/// text for the tokenizer each, because that is what a model sees when it begins to answer. The
-/// first begins a document; with `ends` the tokenizer's begin and end tokens go around the whole,
-/// and the end token is trained if any segment with text is. Without `ends` a template has written
-/// both.
-Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
-                SpecialNameMeaning special_names, bool ends);
 
 class TextSource final : public SampleSource {
  public:
@@ -93,7 +88,6 @@ class TextSource final : public SampleSource {
   /// Tokens of a text, or of a conversation by its template, and its label behind them.
   Tokens with_label(const std::vector<Segment>& segments, const Conversation& conversation,
                     std::int32_t label, const std::string& where) const;
-  bool ends_its_turns(const Tokens& tokens) const;
 
   std::unique_ptr<SampleReader> reader_;
   Layout layout_;

@@ -48,6 +48,8 @@ std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq
   add(SampleKind::missing_end_of_turn, "with a trained answer that no end token follows");
   add(SampleKind::unknown_role, "with a message of an unknown role, which was left out");
   add(SampleKind::special_name, "with the name of a special token in the text, which stays text");
+  add(SampleKind::held_ends,
+      "that hold the tokenizer's begin or end token already, which is not written twice");
   add(SampleKind::duplicate, "equal to an earlier one");
   return lines;
 }
@@ -130,7 +132,8 @@ DataReport report_from_json(const Json& json) {
   report.longest = number(json, "longest");
   report.eos_trained = number(json, "eos_trained");
   for (std::size_t k = 0; k < num_kinds; ++k) {
-    report.counts[k].number = number(json, kind_names[k]);
+    // Kinds that are counted since a cache was written do not occur in it.
+    report.counts[k].number = json.value(kind_names[k], std::int64_t{0});
     if (report.counts[k].number > 0)
       report.counts[k].first = number(json.at("first"), kind_names[k]);
   }

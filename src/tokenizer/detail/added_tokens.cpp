@@ -79,10 +79,11 @@ bool SpecialNames::allow(std::size_t begin, std::size_t end) const {
 
 SpecialNames SpecialNames::within(std::size_t begin, std::size_t end) const {
   SpecialNames part{count, {}};
-  for (const ByteRange& range : ranges) {
-    const ByteRange cut{std::max(range.begin, begin), std::min(range.end, end)};
-    if (cut.begin < cut.end) part.ranges.push_back({cut.begin - begin, cut.end - begin});
-  }
+  auto range = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                                [](std::size_t at, const ByteRange& r) { return at < r.end; });
+  for (; range != ranges.end() && range->begin < end; ++range)
+    part.ranges.push_back(
+        {std::max(range->begin, begin) - begin, std::min(range->end, end) - begin});
   return part;
 }
 

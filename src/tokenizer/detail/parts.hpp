@@ -35,6 +35,23 @@ class Workspaces {
   std::vector<std::unique_ptr<Workspace>> free_;
 };
 
+/// A text in bytes, valid UTF-8.
+struct TextToEncode {
+  std::string_view text;
+  SpecialNames special;
+  std::vector<std::size_t> starts_anew = {};  ///< in order
+  std::vector<std::size_t> counted = {};  ///< places whose ids before them are counted; in order
+
+  /// The same for a part of the text; counted are places behind its begin, up to its end.
+  TextToEncode part(std::size_t begin, std::size_t end) const;
+};
+
+/// Whether what was encoded last is an added token, and takes the white space behind it.
+struct AddedEnd {
+  bool is_added = false;
+  bool takes_space = false;
+};
+
 struct Tokenizer::Parts : Definition {
   EndTokens ends;
   std::filesystem::path file;
@@ -43,9 +60,8 @@ struct Tokenizer::Parts : Definition {
 
   explicit Parts(Definition definition) : Definition(std::move(definition)) {}
 
-  /// Ids of `text` (valid UTF-8) and, as `options` say, of what goes around it.
-  std::vector<std::int32_t> encode(std::string_view text, const SpecialNames& special,
-                                   Encode options) const;
+  /// Ids of `text` and, as `options` say, of what goes around it.
+  Encoded encode(const TextToEncode& text, Encode options) const;
   /// See Tokenizer::find_special.
   void find_special(std::string_view text, std::vector<SpecialPlace>& places) const;
   std::optional<std::int32_t> id(std::string_view token) const;
@@ -54,8 +70,14 @@ struct Tokenizer::Parts : Definition {
   SpecialNames after_normalizing(std::string_view piece, std::string_view normal,
                                  const SpecialNames& special, Prefix prefix,
                                  Matcher& matcher) const;
-  void encode_text(std::string_view text, const SpecialNames& special, bool continues,
-                   bool has_own_prefix, Workspace& workspace, std::vector<std::int32_t>& ids) const;
+  void encode_text(const TextToEncode& text, bool continues, bool has_own_prefix,
+                   Workspace& workspace, Encoded& encoded) const;
+  AddedEnd encode_stretch(const TextToEncode& stretch, AddedEnd before, bool continues,
+                          bool has_own_prefix, Workspace& workspace, Encoded& encoded) const;
+  void encode_piece(std::string_view piece, const SpecialNames& special, Prefix prefix,
+                    bool starts_text, Matcher& matcher, std::string& buffer, WordSink& words,
+                    std::vector<std::int32_t>& ids) const;
+  std::size_t piece_bytes(std::int32_t id) const;
 
   mutable Workspaces workspaces_;
 };
