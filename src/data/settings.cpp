@@ -174,6 +174,12 @@ void bind_manner(deck::Table& table, DataSettings& data,
                           "data.template takes for the model's. Empty: its default, and "
                           "\"tool_use\" for conversations with tools, if it has that."},
              data.model_template);
+  table.values({.name = "template_kwargs",
+                .restart = Restart::fixed,
+                .sentence = "Names that the chat template is given beside the messages: { "
+                            "enable_thinking = false, reasoning_effort = \"high\" }. What a sample "
+                            "has in a column \"chat_template_kwargs\" comes over them."},
+               data.columns.template_kwargs);
   table.choice({.name = "train_on",
                 .restart = Restart::fixed,
                 .sentence = "Which tokens are trained: the model's answers including the token "

@@ -22,11 +22,12 @@ enum class SampleKind {
   missing_end_of_turn,  ///< a trained answer that no end token follows
   special_name,         ///< the name of a special token in the text, which stays text
   unknown_role,         ///< a message of a role the template does not know was left out
+  left_out_part,        ///< from a table of whose columns parts (times, maps, bytes) were left out
   duplicate,            ///< the same tokens and labels as an earlier sample of the data set
 };
-inline constexpr std::array<const char*, 8> kind_names = {
-    "overlong",      "truncated",     "masked",    "empty_answers", "missing_end_of_turn",
-    "special_names", "unknown_roles", "duplicates"};
+inline constexpr std::array<const char*, 9> kind_names = {
+    "overlong",      "truncated",     "masked",         "empty_answers", "missing_end_of_turn",
+    "special_names", "unknown_roles", "left_out_parts", "duplicates"};
 inline constexpr std::size_t num_kinds = kind_names.size();
 
 struct Count {

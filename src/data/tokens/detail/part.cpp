@@ -87,7 +87,8 @@ void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) 
       {Oddity::empty_answer, SampleKind::empty_answer},
       {Oddity::no_end_of_turn, SampleKind::missing_end_of_turn},
       {Oddity::special_name, SampleKind::special_name},
-      {Oddity::unknown_role, SampleKind::unknown_role}};
+      {Oddity::unknown_role, SampleKind::unknown_role},
+      {Oddity::left_out_part, SampleKind::left_out_part}};
   for (const auto& [oddity, kind] : kinds) {
     if ((oddities & static_cast<std::uint32_t>(oddity)) != 0) report.of(kind).add(i);
   }
