@@ -55,10 +55,16 @@ class ChatReader final : public data::RecordReader {
         turns_(columns.turns),
         system_(data::column_of(columns, system_field)),
         tools_(data::column_of(columns, tools_field)),
-        kwargs_(data::column_of(columns, kwargs_field)) {}
+        kwargs_(data::column_of(columns, kwargs_field)) {
+    std::vector<std::string> names = {tools_.name, kwargs_.name};
+    for (const Column& list : lists_)
+      names.push_back(list.name);
+    oddities_ = left_out_of(names);
+  }
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
+    sample.oddities = oddities_;
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
     if (turns_.empty())
@@ -170,6 +176,7 @@ class ChatReader final : public data::RecordReader {
   Column system_;
   Column tools_;
   Column kwargs_;
+  std::uint32_t oddities_ = 0;  ///< of every sample
 };
 
 data::Format format_of(const Dialect& dialect) {

@@ -31,13 +31,15 @@ class PreferenceReader final : public data::RecordReader {
         prompt_(data::column_of(columns, prompt_field)),
         chosen_(data::column_of(columns, chosen_field)),
         rejected_(data::column_of(columns, rejected_field)),
-        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})) {
+        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
+        oddities_(left_out_of(std::vector{prompt_.name, chosen_.name, rejected_.name})) {
     if (!columns.prompt_template.empty())
       template_.emplace(columns.prompt_template, "data.prompt_template");
   }
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
+    sample.oddities = oddities_;
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
     // A prompt as the template writes it stands where the record's own would.
@@ -83,6 +85,7 @@ class PreferenceReader final : public data::RecordReader {
 
   Column prompt_, chosen_, rejected_;
   chat::FieldNames names_;
+  std::uint32_t oddities_;
   std::optional<data::RecordTemplate> template_;
 };
 

@@ -61,6 +61,10 @@ std::string_view name_of(ChatRole role);
 const std::vector<std::string>& role_names();
 const std::vector<std::string>& message_field_names();
 
+/// Gives the conversation's template the names of `deck`, an object or null, but for those that the
+/// sample has itself.
+void add_template_kwargs(const core::OrderedJson& deck, Conversation& conversation);
+
 /// Whether it says nothing, calls nothing and has thought nothing.
 bool is_empty(const ChatMessage& message);
 

@@ -79,6 +79,7 @@ TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& forma
                        const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
+      template_kwargs_(columns.template_kwargs),
       policy_(policy),
       tokenizer_(tokenizer),
       settings_(describe(format, columns, policy, tokenizer)) {
@@ -86,6 +87,13 @@ TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& forma
   stop_ids_ = policy_ends(policy_);
   const auto end = tokenizer_.find_eos_id();
   if (end && std::ranges::find(stop_ids_, *end) == stop_ids_.end()) stop_ids_.push_back(*end);
+}
+
+Sample TextSource::read(std::int64_t i) const {
+  Sample sample = reader_->sample(i);
+  add_template_kwargs(template_kwargs_, sample.conversation);
+  if (sample.rejected) add_template_kwargs(template_kwargs_, sample.rejected->conversation);
+  return sample;
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
@@ -186,7 +194,7 @@ SourceSample TextSource::labelled(const Sample& sample) const {
 }
 
 SourceSample TextSource::sample(std::int64_t i) const {
-  const Sample sample = reader_->sample(i);
+  const Sample sample = read(i);
   if (policy_.labels.exists()) return labelled(sample);
   SourceSample made;
   made.oddities = sample.oddities;
@@ -231,7 +239,7 @@ std::string TextSource::trained_text(std::span<const std::int32_t> ids) const {
 }
 
 std::optional<Question> TextSource::question(std::int64_t i) const {
-  const Sample sample = reader_->sample(i);
+  const Sample sample = read(i);
   const Tokens tokens = this->sample(i).tokens;
   std::size_t end = tokens.ids.size();
   while (end > 0 && tokens.labels[end - 1] == not_trained)
