@@ -43,7 +43,7 @@ install(DIRECTORY inputs jobscripts DESTINATION share/finetune USE_SOURCE_PERMIS
   PATTERN *.md EXCLUDE
   PATTERN local.sh EXCLUDE
   PATTERN setup.sh EXCLUDE)
-install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.toml)
+install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.jinja)
 
 # Every document and the pictures in it, but those about golden data and material of tests.
 file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR}

@@ -22,7 +22,7 @@ for file in bin/finetune "share/modulefiles/finetune/$version" \
   share/finetune/inputs/{quickstart,reference,recipes/llama-3.1-8b-full-1x8}.toml \
   share/finetune/inputs/quickstart/{train.json,held_out.json,model/model.safetensors} \
   share/finetune/jobscripts/{slurm/train.sh,pbs/train.sh,env/site.sh} \
-  share/finetune/modules/templates/llama3.toml \
+  share/finetune/modules/templates/llama3.jinja \
   share/doc/finetune/{README.md,app/LICENSE,app/README.md,inputs/README.md,inputs/recipes/README.md} \
   share/doc/finetune/{jobscripts,modules,spack,src,src/checkpoint,tests,tests/bench}/README.md \
   share/doc/finetune/.github/{CHANGELOG,CONTRIBUTING,SECURITY}.md; do

@@ -60,45 +60,43 @@ constexpr const char* plain_turns = "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>
 
 TEST(AnswersOfTurns, FollowMessagesHoweverTheyAreReached) {
   const std::string body = "<{{ m.role[0] }}>{{ m.content }}<e>\n";
-  const auto expect_plain = [&](const std::string& jinja) {
+  const auto is_plain = [&](const std::string& jinja) {
     EXPECT_EQ(written(jinja + prompt), plain_turns) << jinja;
   };
-  expect_plain("{% for m in messages %}" + body + "{% endfor %}");
-  expect_plain("{% for m in messages | list %}" + body + "{% endfor %}");
-  expect_plain("{% set all = messages[:] %}{% for m in all %}" + body + "{% endfor %}");
-  expect_plain("{% for m in messages[::-1] | reverse %}" + body + "{% endfor %}");
-  expect_plain("{% for m in messages if m.role != 'system' %}" + body + "{% endfor %}");
-  expect_plain("{% for m in messages | selectattr('content') %}" + body + "{% endfor %}");
-  expect_plain(
+  is_plain("{% for m in messages %}" + body + "{% endfor %}");
+  is_plain("{% for m in messages | list %}" + body + "{% endfor %}");
+  is_plain("{% set all = messages[:] %}{% for m in all %}" + body + "{% endfor %}");
+  is_plain("{% for m in messages[::-1] | reverse %}" + body + "{% endfor %}");
+  is_plain("{% for m in messages if m.role != 'system' %}" + body + "{% endfor %}");
+  is_plain("{% for m in messages | selectattr('content') %}" + body + "{% endfor %}");
+  is_plain(
       "{% for i in range(messages | length) %}<{{ messages[i].role[0] }}>{{ messages[i].content }}"
       "<e>\n{% endfor %}");
-  expect_plain("{% for x in messages %}{% set m = messages[loop.index0] %}" + body +
-               "{% endfor %}");
-  expect_plain(
+  is_plain("{% for x in messages %}{% set m = messages[loop.index0] %}" + body + "{% endfor %}");
+  is_plain(
       "{% set ns = namespace(i=0) %}{% for x in range(messages | length) %}"
       "{% set m = messages[ns.i] %}" +
       body + "{% set ns.i = ns.i + 1 %}{% endfor %}");
-  expect_plain("{% macro say(m) %}" + body +
-               "{% endmacro %}{% for i in range(messages | length) %}{{ say(messages[i]) }}"
-               "{% endfor %}");
-  expect_plain(
+  is_plain("{% macro say(m) %}" + body +
+           "{% endmacro %}{% for i in range(messages | length) %}{{ say(messages[i]) }}"
+           "{% endfor %}");
+  is_plain(
       "{% macro at(i) %}<{{ messages[i].role[0] }}>{{ messages[i].content }}<e>\n"
       "{% if i + 1 < messages | length %}{{ at(i + 1) }}{% endif %}{% endmacro %}"
       "{% if messages %}{{ at(0) }}{% endif %}");
-  expect_plain("{% for m in messages %}{% set text %}" + body +
-               "{% endset %}{{ text }}{% endfor %}");
-  expect_plain(
+  is_plain("{% for m in messages %}{% set text %}" + body + "{% endset %}{{ text }}{% endfor %}");
+  is_plain(
       "{% set ns = namespace(text='') %}{% for m in messages %}{% set ns.text = ns.text ~ "
       "'<' ~ m.role[0] ~ '>' ~ m.content ~ '<e>\n' %}{% endfor %}{{ ns.text }}");
-  expect_plain(
+  is_plain(
       "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + "
       "['<' + m.role[0] + '>' + m.content + '<e>\n'] %}{% endfor %}{{ ns.all | join }}");
-  expect_plain(
+  is_plain(
       "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + "
       "[{'role': m.role, 'content': m.content}] %}{% endfor %}{% for m in ns.all %}" +
       body + "{% endfor %}");
-  expect_plain("{% for m in messages %}{% filter trim %} " + body +
-               "{% endfilter %}{{ '\\n' }}{% endfor %}");
+  is_plain("{% for m in messages %}{% filter trim %} " + body +
+           "{% endfilter %}{{ '\\n' }}{% endfor %}");
 }
 
 TEST(AnswersOfTurns, NeedNoPromptBehindTheLoop) {
