@@ -78,7 +78,7 @@ Json mistral_v1() {
   return Json::parse(file).at("cases");
 }
 
-/// A conversation as modules/templates/mistral-v1.toml writes it, cut where an answer begins and
+/// A conversation as modules/templates/mistral-v1.jinja writes it, cut where an answer begins and
 /// where it ends.
 std::vector<std::string> mistral_v1_runs(const Json& messages) {
   std::vector<std::string> runs = {"<s>"};
