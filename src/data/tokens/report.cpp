@@ -132,6 +132,7 @@ DataReport report_from_json(const Json& json) {
   report.longest = number(json, "longest");
   report.eos_trained = number(json, "eos_trained");
   for (std::size_t k = 0; k < num_kinds; ++k) {
+    if (!json.contains(kind_names[k])) continue;
     report.counts[k].number = number(json, kind_names[k]);
     if (report.counts[k].number > 0)
       report.counts[k].first = number(json.at("first"), kind_names[k]);
