@@ -24,7 +24,6 @@ using data::Columns;
 
 constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
 constexpr data::Field tools_field{"tools", &Columns::tools, "data.tools_column"};
-constexpr data::Field kwargs_field{"chat_template_kwargs"};
 
 constexpr data::Field list_field(const char* name) {
   return {name, &Columns::conversation, "data.conversation_column"};
@@ -72,22 +71,12 @@ class ChatReader final : public data::RecordReader {
     else
       read_turns(record, sample);
     add_system(record, sample);
+    const std::string at =
+        fmt::format("{}: field \"{}\"", sample.where, core::one_line(tools_.name));
     sample.conversation.tools =
-        read_tools(beside(tools_, record, ordered, sample), at(tools_, sample));
+        read_tools(beside(records(), record, ordered, tools_, sample.where), at);
     sample.conversation.template_kwargs =
-        read_template_kwargs(beside(kwargs_, record, ordered, sample), at(kwargs_, sample));
-  }
-
-  static std::string at(const Column& column, const data::Sample& sample) {
-    return fmt::format("{}: field \"{}\"", sample.where, core::one_line(column.name));
-  }
-
-  /// A field beside the messages, or null; of tables without what only other records have.
-  data::OrderedJson beside(const Column& column, const core::Json& record,
-                           const data::OrderedJson& ordered, const data::Sample& sample) const {
-    if (data::find_field(record, column, sample.where) == nullptr) return nullptr;
-    const data::OrderedJson& value = ordered.at(column.name);
-    return records().pads_nulls() ? data::without_nulls(value) : value;
+        kwargs_beside(records(), record, ordered, kwargs_, sample.where);
   }
 
   void read_list(const core::Json& record, const data::OrderedJson& ordered,

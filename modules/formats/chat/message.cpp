@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "data/records/fields.hpp"
 
 namespace finetune::formats::chat {
 namespace {
@@ -280,6 +279,21 @@ OrderedJson messages_of(const data::Records& records, OrderedJson list, const Fi
     message = std::move(made);
   }
   return list;
+}
+
+OrderedJson beside(const data::Records& records, const core::Json& record,
+                   const OrderedJson& ordered, const data::Column& column,
+                   const std::string& where) {
+  if (data::find_field(record, column, where) == nullptr) return nullptr;
+  const OrderedJson& value = ordered.at(column.name);
+  return records.pads_nulls() ? data::without_nulls(value) : value;
+}
+
+OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
+                          const OrderedJson& ordered, const data::Column& column,
+                          const std::string& where) {
+  return read_template_kwargs(beside(records, record, ordered, column, where),
+                              fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
 }
 
 }  // namespace finetune::formats::chat

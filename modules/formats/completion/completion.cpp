@@ -30,12 +30,16 @@ class CompletionReader final : public data::RecordReader {
         prompt_column_(data::column_of(columns, prompt_field)),
         answer_column_(data::column_of(columns, answer_field)),
         system_(data::column_of(columns, system_field)),
+        kwargs_(data::column_of(columns, chat::kwargs_field)),
         names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
         oddities_(left_out_of(std::vector{prompt_column_.name, answer_column_.name})) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
+    if (record.contains(kwargs_.name) || kwargs_.chosen)
+      sample.conversation.template_kwargs =
+          chat::kwargs_beside(records(), record, records().ordered(i), kwargs_, sample.where);
     if (has_messages(record)) {
       sample.oddities = oddities_;
       read_conversation(i, record, sample);
@@ -91,6 +95,7 @@ class CompletionReader final : public data::RecordReader {
   Column prompt_column_;
   Column answer_column_;
   Column system_;
+  Column kwargs_;
   chat::FieldNames names_;
   std::uint32_t oddities_;  ///< of every sample with messages
 };
@@ -101,7 +106,7 @@ data::Format format() {
   data::Format format{"completion", data::Layout::separate,
                       data::open_record_files<CompletionReader>};
   format.reads_messages = true;
-  format.fields = {prompt_field, answer_field, system_field};
+  format.fields = {prompt_field, answer_field, system_field, chat::kwargs_field};
   format.prompt_fields = {prompt_field.name};
   format.answer_fields = {answer_field.name};
   format.fits = [](const core::Json& record, const Columns& columns) {

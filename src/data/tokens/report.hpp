@@ -74,7 +74,8 @@ struct [[nodiscard]] DataReport {
   }
 };
 
-/// Everything, for the token cache. Throws: nlohmann's exceptions for what `to_json` did not make.
+/// Everything, for the token cache. A kind that is not there was not known when the cache was
+/// written, and counts none. Throws: nlohmann's exceptions for what `to_json` did not make.
 core::Json to_json(const DataReport& report);
 DataReport report_from_json(const core::Json& json);
 

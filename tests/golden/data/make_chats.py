@@ -52,10 +52,12 @@ rows = [
      "tools": None, "chat_template_kwargs": {"reasoning_effort": "high"}, "when": WHEN},
     {"messages": None, "tools": [], "chat_template_kwargs": None, "when": WHEN},
 ]
+TALK = '[{"role": "user", "content": "a", "name": null, "n": 20000000000000000000000}]'
 table = pyarrow.table({
     "messages": pyarrow.array([row["messages"] for row in rows], pyarrow.list_(message)),
     "tools": pyarrow.array([row["tools"] for row in rows], pyarrow.list_(tool)),
     "chat_template_kwargs": pyarrow.array([row["chat_template_kwargs"] for row in rows], kwargs),
+    "talk": pyarrow.array([TALK] * len(rows)),
     "when": pyarrow.array([row["when"] for row in rows], pyarrow.timestamp("us")),
 })
 LEFT_OUT = {"timestamp", "at", "image", "tags", "times", "meta", "since", "when"}

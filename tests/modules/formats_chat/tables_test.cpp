@@ -75,12 +75,22 @@ TEST_P(ChatsInTables, AreTheSameWhereTheyArePromptAndAnswer) {
   ASSERT_EQ(sample.conversation.messages.size(), 8u);
   EXPECT_EQ(fields(sample, 6), R"({"role": "tool", "content": "Ina", "name": "find_owner"})");
   EXPECT_EQ(sample.oddities, static_cast<std::uint32_t>(data::Oddity::left_out_part));
+  EXPECT_EQ(data::dump_json(sample.conversation.template_kwargs), R"({"enable_thinking": false})");
   columns = {};
   columns.mapped = {{"chosen", "messages"}, {"rejected", "messages"}};
   const data::Sample pair = open(preference::format(), columns)->sample(0);
   EXPECT_EQ(fields(pair, 2), R"({"role": "tool", "content": "Ina", "name": "find_owner"})");
   EXPECT_EQ(data::dump_json(pair.rejected->conversation.messages.at(2).fields), fields(pair, 2));
   EXPECT_EQ(pair.oddities, sample.oddities);
+  EXPECT_EQ(pair.conversation.template_kwargs, sample.conversation.template_kwargs);
+  EXPECT_EQ(pair.rejected->conversation.template_kwargs, sample.conversation.template_kwargs);
+}
+
+TEST_P(ChatsInTables, NullsWithinJsonTextStay) {
+  data::Columns columns;
+  columns.conversation = "talk";
+  EXPECT_EQ(fields(open(messages(), columns)->sample(0), 0),
+            R"({"role": "user", "content": "a", "name": null, "n": 20000000000000000000000})");
 }
 
 TEST_P(ChatsInTables, PartsOfContentHaveNoFieldsOfOthers) {

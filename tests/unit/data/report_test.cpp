@@ -64,6 +64,18 @@ TEST(Report, ComesBackFromItsJson) {
   EXPECT_EQ(report_from_json(to_json(report)).of(SampleKind::overlong).first, Count::none);
 }
 
+TEST(Report, KindsThatACacheDidNotKnowCountNone) {
+  FakeSource source;
+  source.add("ab", "c", bits(Oddity::left_out_part));
+  const Loaded loaded = load({}, source, Layout::separate, options_of(8));
+  EXPECT_EQ(loaded.report.of(SampleKind::left_out_part).number, 1);
+  EXPECT_NE(to_string(loaded.report, "data", 8).find("\n      1 sample of a table"),
+            std::string::npos);
+  core::Json json = to_json(loaded.report);
+  json.erase("left_out_parts");
+  EXPECT_EQ(report_from_json(json).of(SampleKind::left_out_part).number, 0);
+}
+
 TEST(Report, ARowOfMetricsHasTheCountsAndWhatTheRunAdds) {
   FakeSource source;
   source.add("ab", "c", bits(Oddity::no_end_of_turn));
