@@ -185,9 +185,10 @@ def conversations(rng, library):
     def said():
         words = [rng.choice(SENTENCES) for _ in range(rng.randint(1, 2))]
         return rng.choice(["", "", " ", "\n"]) + " ".join(words).strip() + rng.choice(["", "", " "])
+    added = {token.content for token in library.get_added_tokens_decoder().values()}
     for before, between, behind in MANNERS:
         # A name that is no token here is a word, which reaches into the answer.
-        if between.endswith(">") and library.token_to_id(between[between.rindex("<"):]) is None:
+        if between.endswith(">") and between[between.rindex("<"):] not in added:
             continue
         for _ in range(40):
             parts = []
