@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "data/records/records.hpp"
-#include "data/text/jinja.hpp"
+#include "data/text/chat_template.hpp"
 #include "data/text/model_template.hpp"
 #include "export.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -34,7 +34,7 @@ const data::ChatTemplate* template_of(const ExportJob& job) {
 bool is_of_model(const ExportJob& job, const data::ChatTemplate& chat) {
   try {
     const auto text = data::model_templates(job.model_folder).standard;
-    return text && data::recognise(*text, job.registry.templates) == &chat;
+    return text && *text == data::without_marks(chat.text);
   } catch (const core::Error&) {
     return false;  // what cannot be read is replaced
   }
@@ -58,18 +58,20 @@ struct Ends {
 };
 
 /// Nothing if nothing but the tokenizer's end token ends an answer.
-std::optional<Ends> ends_of(const ExportJob& job, const data::ChatTemplate& chat) {
+std::optional<Ends> ends_of(const ExportJob& job, const data::ChatTemplate& named) {
   try {
     const auto tokenizer = tokenizer::Tokenizer::load(job.model_folder);
     const auto eos = tokenizer.find_eos_id();
-    const auto stop = chat.stop == "{eos}" ? eos : tokenizer.id(chat.stop);
+    const data::ChatTemplate chat =
+        data::choose_template(named.name, job.model_folder, tokenizer, job.registry.templates);
+    const auto stop = tokenizer.id(chat.stop);
     if (!stop || stop == eos) return std::nullopt;
     return Ends{eos, *stop};
   } catch (const core::Error& error) {
     log::warn(
         fmt::format("the tokenizer of {} cannot be read, so generation_config.json does not "
-                    "say that \"{}\" ends an answer ({})",
-                    job.model_folder.string(), chat.stop, error.what()));
+                    "say what ends an answer of the template \"{}\" ({})",
+                    job.model_folder.string(), named.name, error.what()));
     return std::nullopt;
   }
 }
@@ -90,7 +92,7 @@ void add_chat_template(const ExportJob& job, bool is_whole_model,
                        std::map<std::string, std::string>& texts) {
   const data::ChatTemplate* chat = template_of(job);
   if (chat == nullptr || is_of_model(job, *chat)) return;
-  const std::string jinja = data::to_jinja(*chat);
+  const std::string jinja = data::without_marks(chat->text);
   texts["chat_template.jinja"] = jinja;
   log::info(fmt::format("chat_template.jinja is the template \"{}\" of the run", chat->name));
   if (!is_whole_model) return;

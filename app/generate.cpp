@@ -112,7 +112,7 @@ Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
     }
   }();
   return {data::tokenise(segments, of.tokenizer, data::SpecialNameMeaning::text, false).ids,
-          {of.tokenizer.eos_id(), *of.tokenizer.id(chat.stop)}};
+          chat.ends};
 }
 
 Prompt prompt_of(const Generator& of, const std::string& text, const std::string& where) {

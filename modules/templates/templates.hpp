@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Every chat template of this folder: one .toml each.
+// Every chat template of this folder: one .jinja each, which marks answers by {% generation %}.
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace finetune::templates {
 
-/// In the order of their names. They are read again on every call.
+/// In the order of their names.
 std::vector<data::ChatTemplate> all();
 
 }  // namespace finetune::templates

@@ -2,6 +2,7 @@
 #include "base/initial_weights.hpp"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +17,7 @@
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "base/starts.hpp"
+#include "core/error.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
 #include "shard/started.hpp"
@@ -45,6 +47,8 @@ void for_each_run(shard::ModelShards& shards, const Fill& fill) {
   }
 }
 
+constexpr const char* tied_head = "lm_head.weight";
+
 std::vector<weights::ExpectedTensor> expected_tensors(const weights::ModelFiles& files,
                                                       const model::Architecture& architecture,
                                                       const model::ParameterTable& table) {
@@ -64,11 +68,43 @@ std::vector<weights::ExpectedTensor> expected_tensors(const weights::ModelFiles&
     }
   }
   if (architecture.tied_embeddings) {
-    // Some files carry the tied head a second time; the embedding's copy is the one that counts.
-    expected.push_back(
-        {.name = "lm_head.weight", .shape = table.rows.front().shape, .optional = true});
+    // Some files carry the tied head a second time.
+    expected.push_back({.name = tied_head, .shape = table.rows.front().shape, .optional = true});
   }
   return expected;
+}
+
+/// A head of its own, which config.json denies, would be lost without a word.
+/// Throws: ErrorKind::input.
+void require_tied_head(const weights::ModelFiles& files, const model::Parameter& embedding) {
+  if (!files.contains(tied_head)) return;
+  constexpr std::int64_t most_compared = 1 << 20;
+  const auto read = [&](const std::string& name, std::int64_t first, std::span<float> target) {
+    files.read({.name = name,
+                .shape = files.entry(name).shape,
+                .dtype = core::DType::f32,
+                .offset = first,
+                .count = std::ssize(target)},
+               std::as_writable_bytes(target));
+  };
+  const std::int64_t count = embedding.count();
+  std::vector<float> of_head, of_embedding;
+  for (std::int64_t first = 0; first < count; first += most_compared) {
+    const auto size = static_cast<std::size_t>(std::min(most_compared, count - first));
+    of_head.resize(size);
+    of_embedding.resize(size);
+    read(tied_head, first, of_head);
+    read(embedding.name, first, of_embedding);
+    const auto [in_head, in_embedding] = std::ranges::mismatch(of_head, of_embedding);
+    if (in_head == of_head.end()) continue;
+    const std::int64_t row = (first + (in_head - of_head.begin())) / embedding.shape.back();
+    core::fail(core::ErrorKind::input,
+               {files.folder().string(),
+                fmt::format("{} differs from {}, first in row {}", tied_head, embedding.name, row),
+                "config.json says by \"tie_word_embeddings\" that they are one tensor",
+                "Set \"tie_word_embeddings\" to false there to use both, or take the head out of "
+                "the files."});
+  }
 }
 
 /// What a thread gets at least: a third of a millisecond of Philox, logarithms and cosines.
@@ -208,6 +244,7 @@ void require_same_model(const weights::ModelFiles& files, const model::Architect
   others.insert(others.end(), table.replaced.begin(), table.replaced.end());
   weights::check(files, expected_tensors(files, architecture, table),
                  (files.folder() / "config.json").string(), others);
+  if (architecture.tied_embeddings) require_tied_head(files, table.rows.front());
   require_known_levels(files, table);
 }
 

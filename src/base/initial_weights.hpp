@@ -43,7 +43,7 @@ void load_trained(const WeightSource& source, shard::ModelShards& shards);
 void set_magnitudes(shard::ModelShards& shards);
 
 /// Throws: ErrorKind::input if the files hold another model than config.json describes, or codes
-/// that mean something else than here.
+/// that mean something else than here, or a head that differs from the embedding it is said to be.
 void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
                         const model::ParameterTable& table);
 

@@ -174,6 +174,12 @@ void bind_manner(deck::Table& table, DataSettings& data,
                           "data.template takes for the model's. Empty: its default, and "
                           "\"tool_use\" for conversations with tools, if it has that."},
              data.model_template);
+  table.values({.name = "template_kwargs",
+                .restart = Restart::fixed,
+                .sentence = "Names that the chat template is given beside the messages: { "
+                            "enable_thinking = false, reasoning_effort = \"high\" }. What a sample "
+                            "has in a column \"chat_template_kwargs\" comes over them."},
+               data.columns.template_kwargs);
   table.choice({.name = "train_on",
                 .restart = Restart::fixed,
                 .sentence = "Which tokens are trained: the model's answers including the token "
@@ -299,6 +305,9 @@ void bind_limits(deck::Table& table, DataSettings& data) {
   limit("max_missing_end_of_turn",
         "Largest fraction of samples with a trained answer that no end token follows.",
         data.limits.missing_end_of_turn);
+  limit("max_not_written",
+        "Largest fraction of samples with reasoning or calls that the chat template leaves out.",
+        data.limits.not_written);
 }
 
 }  // namespace

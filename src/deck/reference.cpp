@@ -27,6 +27,8 @@ std::string_view describe(Type type) {
       return "array of numbers";
     case Type::named_texts:
       return "table of texts";
+    case Type::values:
+      return "table of any values";
     default:
       return "text";
   }

@@ -31,7 +31,7 @@ struct Range {
   bool zero_is_auto = false;  ///< 0 is written "auto": others find the value
 };
 
-enum class Type { integer, real, boolean, text, choice, texts, reals, named_texts };
+enum class Type { integer, real, boolean, text, choice, texts, reals, named_texts, values };
 
 /// A key that was bound, with its value after reading the deck. Values are written as in TOML.
 struct Row {

@@ -32,6 +32,8 @@ std::string_view expected(Type type) {
       return "an array of numbers";
     case Type::named_texts:
       return "a table of strings";
+    case Type::values:
+      return "a table";
     default:
       return "a string";
   }
@@ -94,6 +96,7 @@ std::string remedy_for_type(const Row& row, const Value& value) {
   if (row.type == Type::reals) return fmt::format("Write {} = [1.0, 2.0].", row.key);
   if (row.type == Type::named_texts)
     return fmt::format("Write {} = {{ NAME = \"...\" }}.", row.key);
+  if (row.type == Type::values) return fmt::format("Write {} = {{ NAME = true }}.", row.key);
   if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row));
   return fmt::format("Write {}, for example {} = {}.", expected(row), row.key, row.default_value);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ordered_json.hpp"
 #include "deck/choices.hpp"
 #include "deck/row.hpp"
 
@@ -57,6 +58,9 @@ class Table {
   /// A table of strings, { name = "text" }, whose names are some of `names`. No text is empty.
   void named_texts(const Key& key, std::map<std::string, std::string>& values,
                    const std::vector<std::string>& names);
+  /// A table of any values but dates, { name = true, other = [1, 2.5] }, as a JSON object whose
+  /// names are sorted; null is a table without any. Whole numbers have 64 bits, others are finite.
+  void values(const Key& key, core::OrderedJson& values);
 
   /// All other keys of the table that the deck has and `accepts` says yes to: for tables whose keys
   /// others define. Strings, integers and booleans, which become "1" and "0". To be called
@@ -80,6 +84,7 @@ class Table {
   const Value* given(const Row& row);
   std::optional<std::vector<Value>> text_elements(const Row& row, const Value& value);
   bool is_fit(const Row& row, const Value& value, const std::vector<std::string>& choices);
+  std::optional<core::OrderedJson> any_value(const Row& row, const Value& value);
   void zero_character(const Row& row, const Value& value);
   void wrong_type(const Row& row, const Value& value);
   void out_of_range(const Row& row, const Value& value);

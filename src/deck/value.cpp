@@ -78,6 +78,11 @@ std::string shown_name(std::string_view name) {
   return bare ? text : to_toml(text);
 }
 
+std::string name_in_toml(const std::string& name) {
+  const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), is_bare);
+  return bare ? name : to_toml(name);
+}
+
 std::optional<std::int64_t> parse_integer(std::string_view written) {
   const std::string digits = plain_digits(written);
   if (digits.starts_with("0x")) return from_chars<std::int64_t>(digits.substr(2), 16);
@@ -149,11 +154,8 @@ std::string to_toml(const std::vector<double>& numbers) {
 
 std::string to_toml(const std::map<std::string, std::string>& texts) {
   std::string out;
-  for (const auto& [name, text] : texts) {
-    const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), is_bare);
-    out += fmt::format("{} {} = {}", out.empty() ? "" : ",", bare ? name : to_toml(name),
-                       to_toml(text));
-  }
+  for (const auto& [name, text] : texts)
+    out += fmt::format("{} {} = {}", out.empty() ? "" : ",", name_in_toml(name), to_toml(text));
   return out.empty() ? "{}" : "{" + out + " }";
 }
 

@@ -36,6 +36,9 @@ std::string shown(const Value& value);
 /// A key or table name as a message shows it: quoted where TOML wants quotes.
 std::string shown_name(std::string_view name);
 
+/// The same as TOML has it, however long.
+std::string name_in_toml(const std::string& name);
+
 /// A TOML integer (decimal, 0x, 0o, 0b, with underscores); nothing if it does not fit 64 bits.
 std::optional<std::int64_t> parse_integer(std::string_view written);
 

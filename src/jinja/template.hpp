@@ -35,9 +35,13 @@ struct Limits {
   std::int64_t most_bytes = std::int64_t{64} << 20;
 };
 
+/// What a template wrote. A piece's turn is the element that was being written: of a loop over
+/// elements or over their places, of a macro that is given one; of what was kept in a namespace,
+/// the one when it was put there.
 struct Rendered {
   std::string text;
-  /// Bytes of {% generation %} blocks: begin and end in `text`.
+  std::vector<Piece> pieces = {};  ///< of the text; none: all of no origin
+  /// Bytes of {% generation %} blocks: begin and end in `text`; those that touch are one.
   std::vector<std::pair<std::size_t, std::size_t>> generations = {};
 };
 
@@ -48,7 +52,7 @@ class Refusal : public Problem {
 };
 
 namespace detail {
-struct Body;
+struct Parsed;
 }
 
 class Template {
@@ -62,12 +66,13 @@ class Template {
   Rendered render(const Mapping& names, std::int64_t now_s, const Limits& limits = {}) const;
 
   /// Whether it marks what a model says ({% generation %}).
-  bool has_generation() const { return has_generation_; }
+  bool has_generation() const;
+  /// Whether it reads that name.
+  bool reads(const std::string& name) const;
 
  private:
-  std::shared_ptr<const detail::Body> body_;
+  std::shared_ptr<const detail::Parsed> parsed_;
   WhenUndefined when_undefined_ = WhenUndefined::is_empty;
-  bool has_generation_ = false;
 };
 
 }  // namespace finetune::jinja

@@ -73,6 +73,7 @@ std::string repr(const Value& value, int depth) {
   if (value.is_bool()) return value.is_true() ? "True" : "False";
   if (value.is_integer()) return std::to_string(value.integer());
   if (value.is_float()) return float_text(value.number());
+  if (value.is_long_integer()) return value.long_integer().digits;
   if (value.is_string()) return repr_of(value.string());
   if (value.is_sequence()) return sequence_repr(value.sequence(), depth);
   if (value.is_mapping()) return mapping_repr(value.mapping(), depth);
@@ -115,6 +116,9 @@ class JsonWriter {
     if (value.is_bool()) return value.is_true() ? "true" : "false";
     if (value.is_integer()) return std::to_string(value.integer());
     if (value.is_float()) return number(value.number());
+    if (value.is_long_integer()) return value.long_integer().digits;
+    if (const Mapping* mapping = value.mapping_or_null(); mapping && !mapping->is_namespace)
+      return object(*mapping, depth);
     if (value.is_string()) return json_string(value.string(), style_.is_ascii);
     if (value.is_sequence()) {
       std::vector<std::string> items;
@@ -122,7 +126,6 @@ class JsonWriter {
         items.push_back(write(item, depth + 1));
       return joined('[', items, ']', depth);
     }
-    if (value.is_mapping() && !value.mapping().is_namespace) return object(value.mapping(), depth);
     value.require_usable();
     throw Problem("tojson: JSON has nothing for " + value.type_name());
   }
@@ -200,8 +203,29 @@ std::string to_text(const Value& value) {
   return value.is_string() ? value.string() : repr(value, 0);
 }
 
+Text to_written(const Value& value) {
+  if (value.is_string()) return value.text();
+  std::string text = to_text(value);  // First: it refuses what is nested too deeply.
+  return Text(std::move(text), data_origin(value));
+}
+
 std::string to_repr(const Value& value) {
   return repr(value, 0);
+}
+
+Origin data_origin(const Value& value) {
+  Origin last;
+  const auto see = [&](const Value& inner) {
+    if (const Origin origin = data_origin(inner); origin.is_data()) last = origin;
+  };
+  if (value.is_string()) return value.text().data_origin();
+  if (value.is_sequence())
+    for (const Value& item : value.sequence().items)
+      see(item);
+  if (value.is_mapping())
+    for (const auto& [key, item] : value.mapping().items)
+      see(item);
+  return last;
 }
 
 std::string to_json(const Value& value, const JsonStyle& style) {

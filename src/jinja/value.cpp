@@ -5,14 +5,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "jinja/detail/characters.hpp"
 
 namespace finetune::jinja {
+namespace {
+
+/// Of the digits of a number of JSON: a whole number of any length, or a float.
+Value number_of(const std::string& digits) {
+  if (digits.find_first_of(".eE") == std::string::npos) return LongInteger{digits};
+  return std::strtod(digits.c_str(), nullptr);
+}
+
+}  // namespace
 
 const Value* Mapping::find(const Value& key) const {
+  if (key.is_string()) return named(key.string());
   for (const auto& [own, value] : items)
     if (own == key) return &value;
+  return nullptr;
+}
+
+const Value* Mapping::named(std::string_view key) const {
+  for (const auto& [own, value] : items)
+    if (own.is_string() && own.string() == key) return &value;
   return nullptr;
 }
 
@@ -39,7 +56,7 @@ Value Budget::undefined(std::string name) const {
   return Value::Undefined{std::move(name), when_undefined_};
 }
 
-Value Value::from_json(const nlohmann::ordered_json& json) {
+Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin) {
   switch (json.type()) {
     case nlohmann::ordered_json::value_t::boolean:
       return json.get<bool>();
@@ -47,28 +64,49 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
       return json.get<std::int64_t>();
     case nlohmann::ordered_json::value_t::number_unsigned: {
       const auto number = json.get<std::uint64_t>();
-      if (number > std::uint64_t{INT64_MAX}) return static_cast<double>(number);
+      if (number > std::uint64_t{INT64_MAX}) return LongInteger{std::to_string(number)};
       return static_cast<std::int64_t>(number);
     }
     case nlohmann::ordered_json::value_t::number_float:
       return json.get<double>();
+    case nlohmann::ordered_json::value_t::binary:
+      return number_of({json.get_binary().begin(), json.get_binary().end()});
     case nlohmann::ordered_json::value_t::string:
-      return json.get_ref<const std::string&>();
+      return Text(json.get_ref<const std::string&>(), origin);
     case nlohmann::ordered_json::value_t::array: {
       std::vector<Value> items;
+      items.reserve(json.size());
       for (const auto& item : json)
-        items.push_back(from_json(item));
+        items.push_back(from_json(item, origin));
       return items;
     }
     case nlohmann::ordered_json::value_t::object: {
       Mapping mapping;
+      mapping.element = origin.element;
+      mapping.items.reserve(json.size());
       for (const auto& [key, value] : json.items())
-        mapping.items.emplace_back(key, from_json(value));
+        mapping.items.emplace_back(Text(key, origin), from_json(value, origin));
       return mapping;
     }
     default:
       return {};
   }
+}
+
+Value Value::text_and(Text text, Value structure) {
+  Value both;
+  both.held_ = std::make_shared<const TextAndValue>(std::move(text), std::move(structure));
+  return both;
+}
+
+const Value* Value::structure_or_null() const {
+  return holds<const TextAndValue>() ? &get<const TextAndValue>()->structure : nullptr;
+}
+
+const Mapping* Value::mapping_or_null() const {
+  if (is_mapping()) return &mapping();
+  const Value* structure = structure_or_null();
+  return structure != nullptr && structure->is_mapping() ? &structure->mapping() : nullptr;
 }
 
 std::int64_t Value::integer() const {
@@ -99,6 +137,7 @@ std::string Value::type_name() const {
   if (is_bool()) return "bool";
   if (is_integer()) return "int";
   if (is_float()) return "float";
+  if (is_long_integer()) return "int";
   if (is_string()) return "str";
   if (is_sequence()) return sequence().is_tuple ? "tuple" : "list";
   if (is_mapping()) return mapping().is_namespace ? "namespace" : "dict";
@@ -110,9 +149,10 @@ bool operator==(const Value& a, const Value& b) {
   b.require_usable();
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
+  if (a.is_string() && b.is_string()) return a.string() == b.string();
   if (a.held_.index() != b.held_.index()) return false;
   if (a.is_undefined() || a.is_none()) return true;
-  if (a.is_string()) return a.string() == b.string();
+  if (a.is_long_integer()) return a.long_integer().digits == b.long_integer().digits;
   if (a.is_sequence())
     return a.sequence().is_tuple == b.sequence().is_tuple &&
            a.sequence().items == b.sequence().items;
@@ -130,7 +170,8 @@ bool Value::is_same(const Value& other) const {
   if (is_undefined() || is_none()) return true;
   if (is_bool() || is_integer()) return integer() == other.integer();
   if (is_float()) return number() == other.number();
-  if (is_string()) return get<const std::string>() == other.get<const std::string>();
+  if (is_string()) return &text() == &other.text();
+  if (is_long_integer()) return *this == other;
   if (is_sequence()) return get<const Sequence>() == other.get<const Sequence>();
   if (is_mapping()) return get<Mapping>() == other.get<Mapping>();
   return get<const Callable>() == other.get<const Callable>();
@@ -182,8 +223,17 @@ bool contains(const Value& container, const Value& item) {
     return container.string().find(item.string()) != std::string::npos;
   }
   if (container.is_mapping()) return container.mapping().find(item) != nullptr;
+  if (container.is_sequence())
+    return std::ranges::find(container.sequence().items, item) != container.sequence().items.end();
   const std::vector<Value> all = elements_of(container);
   return std::ranges::find(all, item) != all.end();
+}
+
+std::vector<Value> letters_of(const Text& text) {
+  std::vector<Value> all;
+  for (const std::string_view character : characters_of(text.bytes()))
+    all.emplace_back(text.part(character));
+  return all;
 }
 
 std::vector<Value> elements_of(const Value& value) {
@@ -197,9 +247,8 @@ std::vector<Value> elements_of(const Value& value) {
     return all;
   }
   if (!value.is_string()) throw Problem(fmt::format("{} cannot be looped over", value.type_name()));
-  for (const std::string_view character : characters_of(value.string()))
-    all.emplace_back(character);
-  return all;
+  if (const Value* structure = value.structure_or_null()) return elements_of(*structure);
+  return letters_of(value.text());
 }
 
 }  // namespace finetune::jinja

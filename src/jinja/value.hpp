@@ -15,6 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "jinja/text.hpp"
+
 namespace finetune::jinja {
 
 /// What a template does wrong: an operation that Python refuses, or a limit that it exceeds.
@@ -55,8 +57,11 @@ struct Sequence {
 struct Mapping {
   std::vector<std::pair<Value, Value>> items;
   bool is_namespace = false;  ///< {% set ns.key = ... %} may write to it
+  /// What it is part of, if it was reached from an element of the data, or made of what one says.
+  std::int32_t element = Origin::none;
 
   const Value* find(const Value& key) const;
+  const Value* named(std::string_view key) const;
   void set(const Value& key, Value value);
 };
 
@@ -89,6 +94,13 @@ struct Callable {
   std::function<std::optional<Value>(const std::string&)> field = nullptr;
 };
 
+struct TextAndValue;
+
+/// A whole number beyond 64 bits, which templates only write.
+struct LongInteger {
+  std::string digits;
+};
+
 /// Immutable but for namespaces; copies share lists and dicts.
 class Value {
  public:
@@ -105,27 +117,34 @@ class Value {
   Value(std::int64_t value) : held_(value) {}
   Value(int value) : held_(std::int64_t{value}) {}
   Value(double value) : held_(value) {}
-  Value(std::string value) : held_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(Text value) : held_(std::make_shared<const Text>(std::move(value))) {}
+  Value(std::string value) : Value(Text(std::move(value))) {}
   Value(std::string_view value) : Value(std::string(value)) {}
   Value(const char* value) : Value(std::string(value)) {}
   Value(Sequence value) : held_(std::make_shared<const Sequence>(std::move(value))) {}
   Value(std::vector<Value> items) : Value(Sequence{std::move(items)}) {}
   Value(Mapping value) : held_(std::make_shared<Mapping>(std::move(value))) {}
   Value(Callable value) : held_(std::make_shared<const Callable>(std::move(value))) {}
+  Value(LongInteger value) : held_(std::make_shared<const LongInteger>(std::move(value))) {}
 
-  /// Objects keep the order of their keys.
-  static Value from_json(const nlohmann::ordered_json& json);
+  /// Objects keep the order of their keys. Texts in it, and objects, come from `origin`. A binary
+  /// value holds the digits of a number that JSON's own kinds cannot.
+  static Value from_json(const nlohmann::ordered_json& json, const Origin& origin = {});
+  /// A text that is also the dict or the list which it says: templates that walk through it find
+  /// its items, and all others the text.
+  static Value text_and(Text text, Value structure);
   static Value tuple(std::vector<Value> items) { return Sequence{std::move(items), true}; }
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(held_); }
   bool is_none() const { return std::holds_alternative<None>(held_); }
   bool is_bool() const { return std::holds_alternative<bool>(held_); }
   bool is_float() const { return std::holds_alternative<double>(held_); }
-  bool is_string() const { return holds<const std::string>(); }
+  bool is_string() const { return holds<const Text>() || holds<const TextAndValue>(); }
   bool is_sequence() const { return holds<const Sequence>(); }
   bool is_mapping() const { return holds<Mapping>(); }
   bool is_callable() const { return holds<const Callable>(); }
-  /// Of Python's int, of which True and False are two.
+  bool is_long_integer() const { return holds<const LongInteger>(); }
+  /// Of Python's int, of which True and False are two; within 64 bits.
   bool is_integer() const { return std::holds_alternative<std::int64_t>(held_) || is_bool(); }
   bool is_number() const { return is_integer() || is_float(); }
 
@@ -133,11 +152,17 @@ class Value {
   const std::string& undefined_name() const { return std::get<Undefined>(held_).name; }
   std::int64_t integer() const;
   double number() const;  ///< of any number
-  const std::string& string() const { return *get<const std::string>(); }
+  const Text& text() const;
+  const std::string& string() const { return text().bytes(); }
+  const LongInteger& long_integer() const { return *get<const LongInteger>(); }
   const Sequence& sequence() const { return *get<const Sequence>(); }
   const Mapping& mapping() const { return *get<Mapping>(); }
   Mapping& shared_mapping() const { return *get<Mapping>(); }
   const Callable& callable() const { return *get<const Callable>(); }
+  /// The dict or the list that its text says (text_and); null: none.
+  const Value* structure_or_null() const;
+  /// The dict that it is, or that its text says; null: none.
+  const Mapping* mapping_or_null() const;
 
   bool is_strictly_undefined() const {
     return is_undefined() && std::get<Undefined>(held_).when_used == WhenUndefined::is_problem;
@@ -163,11 +188,21 @@ class Value {
     return std::get<std::shared_ptr<T>>(held_);
   }
 
-  std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+  std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>,
                std::shared_ptr<const Sequence>, std::shared_ptr<Mapping>,
-               std::shared_ptr<const Callable>>
+               std::shared_ptr<const Callable>, std::shared_ptr<const LongInteger>,
+               std::shared_ptr<const TextAndValue>>
       held_;
 };
+
+struct TextAndValue {
+  Text text;
+  Value structure;
+};
+
+inline const Text& Value::text() const {
+  return holds<const Text>() ? *get<const Text>() : get<const TextAndValue>()->text;
+}
 
 struct Arguments {
   std::vector<Value> positional = {};
@@ -183,6 +218,8 @@ struct Arguments {
 
 /// As Python's str(): how it is printed. Undefined: nothing. Throws: see Value::require_usable.
 std::string to_text(const Value& value);
+/// The same with the origins of what is in it.
+Text to_written(const Value& value);
 /// As Python's repr().
 std::string to_repr(const Value& value);
 /// 1.0, 1e-05, inf: the shortest digits that read back, as Python writes them.
@@ -196,6 +233,8 @@ struct JsonStyle {
 };
 /// As Python's json.dumps. Throws: Problem for what JSON does not have.
 std::string to_json(const Value& value, const JsonStyle& style = {});
+/// Of the last text in it that data say; none if there is none.
+Origin data_origin(const Value& value);
 
 /// Negative, zero or positive: as Python's < between numbers, strings or sequences.
 /// Throws: Problem for what has no order.
@@ -204,5 +243,7 @@ int compare(const Value& a, const Value& b);
 bool contains(const Value& container, const Value& item);
 /// What a loop over it yields: elements, keys of a dict, characters. Throws: Problem.
 std::vector<Value> elements_of(const Value& value);
+/// Those of a text, whatever else it is.
+std::vector<Value> letters_of(const Text& text);
 
 }  // namespace finetune::jinja

@@ -118,34 +118,45 @@ void ConfigReader::require_false(const char* key) const {
   if (boolean(key, false)) fail_unsupported(key, "is true", "this program does not compute that");
 }
 
-void read_decoder(const ConfigReader& config, Architecture& a,
-                  std::optional<std::int64_t> default_head_size) {
+namespace {
+
+/// A size that has a fallback of its own where its key is there as null.
+std::int64_t size_or(const ConfigReader& config, const char* key,
+                     std::optional<std::int64_t> unsaid, std::int64_t of_null) {
+  return config.size(key, config.names(key) ? of_null : unsaid.value_or(of_null));
+}
+
+}  // namespace
+
+void read_decoder(const ConfigReader& config, Architecture& a, const Unsaid& unsaid) {
   a.num_layers = config.size("num_hidden_layers");
   if (a.num_layers > most_layers)
     config.fail("num_hidden_layers", "exceeds 100,000", "a table has rows for each");
   a.vocab_size = config.size("vocab_size");
   a.d_model = config.size("hidden_size");
   a.num_heads = config.size("num_attention_heads");
-  a.num_kv_heads = config.size("num_key_value_heads", a.num_heads);
+  a.num_kv_heads = size_or(config, "num_key_value_heads", unsaid.num_kv_heads, a.num_heads);
   a.d_ff = config.size("intermediate_size");
   a.max_positions = config.size("max_position_embeddings", 2048);
-  a.norm_eps = config.real("rms_norm_eps", 1e-6);
+  a.norm_eps = config.real("rms_norm_eps", unsaid.norm_eps);
   a.init_std = config.real("initializer_range", 0.02);
-  a.tied_embeddings = config.boolean("tie_word_embeddings", false);
+  a.tied_embeddings = config.boolean("tie_word_embeddings", unsaid.is_tied);
   a.file_dtype = read_dtype(config);
   a.activation.function = read_activation(config, "hidden_act", "silu");
-  if (!config.has("head_dim") && !default_head_size && a.d_model % a.num_heads != 0) {
+  const bool has_own_size =
+      config.has("head_dim") || (unsaid.head_size && !config.names("head_dim"));
+  if (!has_own_size && a.d_model % a.num_heads != 0) {
     config.fail("hidden_size", "is not a multiple of num_attention_heads",
                 "each head has a whole size");
   }
-  a.head_size = config.size("head_dim", default_head_size.value_or(a.d_model / a.num_heads));
+  a.head_size = size_or(config, "head_dim", unsaid.head_size, a.d_model / a.num_heads);
   if (a.head_size % 2 != 0)
     config.fail("head_dim", "is odd", "rotary positions turn pairs of channels");
   if (a.num_heads % a.num_kv_heads != 0) {
     config.fail("num_key_value_heads", "does not divide num_attention_heads",
                 "query heads share keys in groups");
   }
-  read_rope(config, a);
+  read_rope(config, a, unsaid.turned_part);
 }
 
 Activation::Function read_activation(const ConfigReader& config, const char* key,
@@ -200,9 +211,13 @@ std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t n
   return slides;
 }
 
-void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t window,
+void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t unsaid,
                   Architecture& a) {
   const std::vector<bool> slides = read_sliding_layers(config, a.num_layers, pattern);
+  const char* key = "sliding_window";
+  if (config.names(key) && !config.has(key) && std::ranges::find(slides, true) != slides.end())
+    config.fail(key, "is null", "there are layers that slide");
+  const std::int64_t window = config.size(key, unsaid);
   for (std::size_t i = 0; i < slides.size(); ++i)
     if (slides[i]) a.layers.at(i).window = window;
 }

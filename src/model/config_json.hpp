@@ -54,11 +54,23 @@ class ConfigReader {
 
 inline constexpr std::int64_t most_layers = 100'000;
 
+/// What a family has where its configuration is silent, as transformers' class of it says.
+struct Unsaid {
+  /// head_dim; hidden_size / heads without one, and where the key is there as null.
+  std::optional<std::int64_t> head_size = {};
+  /// num_key_value_heads; as many as query heads without one, and where the key is there as null.
+  std::optional<std::int64_t> num_kv_heads = {};
+  double norm_eps = 1e-6;
+  bool is_tied = false;
+  /// partial_rotary_factor: the part of a head's channels that turns. Without it all turn, as in
+  /// most families of transformers, and a configuration that says another part is refused.
+  std::optional<double> turned_part = {};
+};
+
 /// What configurations of Hugging Face's decoders say under the same keys: sizes, norm, positions,
-/// dtype. `default_head_size`: of a family whose head_dim is not hidden_size / heads where it is
-/// not told.
+/// dtype.
 void read_decoder(const ConfigReader& config, Architecture& architecture,
-                  std::optional<std::int64_t> default_head_size = std::nullopt);
+                  const Unsaid& unsaid = {});
 
 /// By transformers' name of it.
 Activation::Function read_activation(const ConfigReader& config, const char* key,
@@ -79,8 +91,9 @@ void read_biases(const ConfigReader& config, Architecture& architecture);
 std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t num_layers,
                                       std::int64_t pattern);
 
-/// Of layers that slide, as above, the window is `window`. The layers are there already.
-void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t window,
+/// Of layers that slide, as above, the window is sliding_window, or `unsaid` without the key. The
+/// layers are there already. Throws: ErrorKind::input, also where some slide and the key is null.
+void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t unsaid,
                   Architecture& architecture);
 
 /// Which layers have positions: no_rope_layers (0 or 1 each), or where it is not told every layer
@@ -111,17 +124,26 @@ void read_softmax_experts(const ConfigReader& config, const Experts& unsaid,
 
 /// What read_decoder reads, and attention with latents (Architecture::latents): q_lora_rank (null:
 /// none), kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, rope_interleave. `layers`
-/// get an entry each.
-void read_latent_decoder(const ConfigReader& config, Architecture& architecture);
+/// get an entry each. `unsaid_eps`: Unsaid::norm_eps.
+void read_latent_decoder(const ConfigReader& config, Architecture& architecture,
+                         double unsaid_eps = 1e-6);
 
-/// rope_theta, rope_scaling and partial_rotary_factor (transformers 4) or rope_parameters
-/// (transformers 5); what is not told stays as it is. Of heads and positions that were read before.
-/// Scalings that begin beyond some position ("dynamic", "longrope") limit the positions to it.
-void read_rope(const ConfigReader& config, Architecture& architecture);
+/// Positions, as transformers 5 takes them: rope_scaling is another name of rope_parameters, and
+/// what either has of rope_theta and partial_rotary_factor counts before what the configuration has
+/// beside it; original_max_position_embeddings beside it counts before the one inside. What is not
+/// told stays as it is. Of heads and positions that were read before. `turned_part`: as
+/// Unsaid's. Scalings that begin beyond some position ("dynamic", "longrope") limit the positions
+/// to it. Throws: ErrorKind::input, also where rope_scaling and rope_parameters say different
+/// things.
+void read_rope(const ConfigReader& config, Architecture& architecture,
+               std::optional<double> turned_part = {});
 
-/// Where layers with a window have angles of their own: those of rope_parameters, else the others'
-/// without their scaling. After read_rope.
-void read_window_rope(const ConfigReader& config, Architecture& architecture);
+/// The configuration with these rope_parameters where it has none and no rope_scaling.
+core::Json with_rope(const core::Json& config, const core::Json& unsaid);
+
+/// Of families whose layers with a window have angles of their own: those of rope_parameters' entry
+/// "sliding_attention", without scaling and with `theta` where it does not tell. After read_rope.
+void read_window_rope(const ConfigReader& config, double theta, Architecture& architecture);
 
 /// torch_dtype (transformers 4) or dtype (transformers 5).
 core::DType read_dtype(const ConfigReader& config);

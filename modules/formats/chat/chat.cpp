@@ -24,6 +24,7 @@ using data::Columns;
 
 constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
 constexpr data::Field tools_field{"tools", &Columns::tools, "data.tools_column"};
+constexpr data::Field kwargs_field{"chat_template_kwargs"};
 
 constexpr data::Field list_field(const char* name) {
   return {name, &Columns::conversation, "data.conversation_column"};
@@ -53,10 +54,17 @@ class ChatReader final : public data::RecordReader {
         names_(FieldNames::chosen(columns, dialect.fields)),
         turns_(columns.turns),
         system_(data::column_of(columns, system_field)),
-        tools_(data::column_of(columns, tools_field)) {}
+        tools_(data::column_of(columns, tools_field)),
+        kwargs_(data::column_of(columns, kwargs_field)) {
+    std::vector<std::string> names = {tools_.name, kwargs_.name};
+    for (const Column& list : lists_)
+      names.push_back(list.name);
+    oddities_ = left_out_of(names);
+  }
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
+    sample.oddities = oddities_;
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
     if (turns_.empty())
@@ -64,18 +72,30 @@ class ChatReader final : public data::RecordReader {
     else
       read_turns(record, sample);
     add_system(record, sample);
-    if (data::find_field(record, tools_, sample.where) != nullptr) {
-      sample.conversation.tools = read_tools(
-          ordered.at(tools_.name), fmt::format("{}: field \"{}\"", sample.where, tools_.name));
-    }
+    sample.conversation.tools =
+        read_tools(beside(tools_, record, ordered, sample), at(tools_, sample));
+    sample.conversation.template_kwargs =
+        read_template_kwargs(beside(kwargs_, record, ordered, sample), at(kwargs_, sample));
+  }
+
+  static std::string at(const Column& column, const data::Sample& sample) {
+    return fmt::format("{}: field \"{}\"", sample.where, core::one_line(column.name));
+  }
+
+  /// A field beside the messages, or null; of tables without what only other records have.
+  data::OrderedJson beside(const Column& column, const core::Json& record,
+                           const data::OrderedJson& ordered, const data::Sample& sample) const {
+    if (data::find_field(record, column, sample.where) == nullptr) return nullptr;
+    const data::OrderedJson& value = ordered.at(column.name);
+    return records().pads_nulls() ? data::without_nulls(value) : value;
   }
 
   void read_list(const core::Json& record, const data::OrderedJson& ordered,
                  data::Sample& sample) const {
     const Column& column = column_of(record);
     data::field(record, column, sample.where);
-    const data::OrderedJson list =
-        data::structured(ordered.at(column.name), column.name, sample.where);
+    const data::OrderedJson list = data::structured(
+        messages_of(records(), ordered.at(column.name), names_), column.name, sample.where);
     if (!list.is_array()) {
       core::fail(
           core::ErrorKind::input,
@@ -155,6 +175,8 @@ class ChatReader final : public data::RecordReader {
   std::vector<std::string> turns_;
   Column system_;
   Column tools_;
+  Column kwargs_;
+  std::uint32_t oddities_ = 0;  ///< of every sample
 };
 
 data::Format format_of(const Dialect& dialect) {
@@ -169,6 +191,7 @@ data::Format format_of(const Dialect& dialect) {
   format.fields = dialect.lists;
   format.fields.push_back(system_field);
   format.fields.push_back(tools_field);
+  format.fields.push_back(kwargs_field);
   return format;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "data/records/fields.hpp"
 
 namespace finetune::formats::chat {
 namespace {
@@ -27,12 +28,10 @@ const OrderedJson* find(const OrderedJson& json, const std::string& name) {
 }
 
 /// The first of `names` that `json` has.
-const OrderedJson* first_of(const OrderedJson& json, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    const auto found = json.find(name);
-    if (found != json.end()) return &*found;
-  }
-  return nullptr;
+const std::string* first_of(const OrderedJson& json, const std::vector<std::string>& names) {
+  const auto found =
+      std::ranges::find_if(names, [&](const std::string& name) { return json.contains(name); });
+  return found == names.end() ? nullptr : &*found;
 }
 
 std::string text_of(const OrderedJson& json, const std::string& name, const std::string& where) {
@@ -41,39 +40,35 @@ std::string text_of(const OrderedJson& json, const std::string& name, const std:
          "text is needed", "Make it a string.");
 }
 
-/// JSON inside a string, with the checks of all JSON that others wrote.
-OrderedJson parse_text(const std::string& text, const std::string& where) {
-  core::parse_json(text, where);
-  return OrderedJson::parse(text);
+/// What a message says, and how a template is to see it.
+struct Content {
+  OrderedJson shown = {};  ///< null, a text, or a list of parts
+  OrderedJson calls = OrderedJson::array();
+};
+
+void add_calls(const OrderedJson& json, ChatMessage& message, Content& content,
+               const std::string& where) {
+  ReadCalls read = read_calls(json, where);
+  for (data::ToolCall& call : read.calls)
+    message.calls.push_back(std::move(call));
+  for (OrderedJson& call : read.list)
+    content.calls.push_back(std::move(call));
 }
 
-data::ToolCall read_call(const OrderedJson& json, const std::string& where) {
-  const OrderedJson* call = json.is_object() ? find(json, "function") : nullptr;
-  if (call == nullptr) call = &json;
-  const OrderedJson* name = call->is_object() ? find(*call, "name") : nullptr;
-  const OrderedJson* arguments = call->is_object() ? find(*call, "arguments") : nullptr;
-  if (name == nullptr || arguments == nullptr) {
-    refuse(where, "calls no function", "a call is {\"name\": ..., \"arguments\": {...}}",
-           "Correct or remove this message.");
-  }
-  // As text they may be anything; as JSON they are written in one way only.
-  const OrderedJson value =
-      arguments->is_string() ? parse_text(arguments->get<std::string>(), where + ": \"arguments\"")
-                             : *arguments;
-  return {text_of(*name, "name", where), data::dump_json(value)};
+/// `part`, whose text may have another name, as templates look for it.
+OrderedJson text_part(const OrderedJson& part, std::string text) {
+  OrderedJson made = {{"type", "text"}, {"text", std::move(text)}};
+  if (!part.is_object()) return made;
+  for (const auto& item : part.items())
+    if (item.key() != "value" && !made.contains(item.key())) made[item.key()] = item.value();
+  return made;
 }
 
-std::vector<data::ToolCall> read_calls(const OrderedJson& json, const std::string& where) {
-  std::vector<data::ToolCall> calls;
-  if (!json.is_array()) return {read_call(json, where)};
-  for (const OrderedJson& each : json)
-    calls.push_back(read_call(each, where));
-  return calls;
-}
-
-void add_part(const OrderedJson& part, ChatMessage& message, const std::string& where) {
+void add_part(const OrderedJson& part, ChatMessage& message, Content& content,
+              const std::string& where) {
   if (part.is_string()) {
     message.text += part.get<std::string>();
+    content.shown.push_back(text_part(part, part.get<std::string>()));
     return;
   }
   const OrderedJson* type = part.is_object() ? find(part, "type") : nullptr;
@@ -87,11 +82,12 @@ void add_part(const OrderedJson& part, ChatMessage& message, const std::string& 
   };
   if (kind == "text" || kind == "input_text" || kind == "output_text") {
     message.text += value();
+    content.shown.push_back(text_part(part, value()));
   } else if (kind == "reasoning" || kind == "thinking") {
     message.reasoning += value();
+    content.shown.push_back(part);
   } else if (kind == "tool_call") {
-    const auto calls = read_calls(parse_text(value(), where), where);
-    message.calls.insert(message.calls.end(), calls.begin(), calls.end());
+    add_calls(parse_text(value(), where), message, content, where);
   } else {
     refuse(where,
            kind.empty() ? "has a part without a \"type\""
@@ -101,17 +97,17 @@ void add_part(const OrderedJson& part, ChatMessage& message, const std::string& 
 }
 
 void read_text(const OrderedJson& text, const std::string& name, ChatMessage& message,
-               const std::string& where) {
-  if (text.is_string()) {
-    message.text = text.get<std::string>();
-  } else if (text.is_array()) {
+               Content& content, const std::string& where) {
+  if (text.is_array()) {
+    content.shown = OrderedJson::array();
     for (const OrderedJson& part : text)
-      add_part(part, message, where);
-  } else if (message.role == ChatRole::tool && text.is_object()) {
-    message.text = data::dump_json(text);
-  } else if (!text.is_null()) {
-    text_of(text, name, where);
+      add_part(part, message, content, where);
+    return;
   }
+  if (text.is_null()) return;
+  const bool is_result = message.role == ChatRole::tool && text.is_object();
+  message.text = is_result ? data::dump_json(text) : text_of(text, name, where);
+  content.shown = message.text;
 }
 
 /// OpenAI's `weight` and others' names for it: whether an answer is trained.
@@ -141,6 +137,54 @@ std::string names_in(const OrderedJson& json) {
 std::optional<data::NamedRole> role_of(const std::string& name, const FieldNames& names) {
   const auto chosen = names.roles.find(name);
   return chosen == names.roles.end() ? data::role_named(name) : std::optional(chosen->second);
+}
+
+/// The first of the fields that hold calls which has any.
+const std::string* calls_in(const OrderedJson& json, const FieldNames& names) {
+  for (const std::string& name : names.calls) {
+    const OrderedJson* calls = find(json, name);
+    if (calls != nullptr && !calls->empty() && *calls != "") return &name;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void refuse_without(const OrderedJson& json, const std::string& name,
+                                 const std::string& where) {
+  refuse(where, fmt::format("has no \"{}\"", name),
+         json.empty() ? "the message is empty" : "its fields are " + names_in(json),
+         "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
+}
+
+/// What the fields of one message are called; null: it has none.
+struct Sources {
+  const std::string* role;
+  const std::string* text;
+  const std::string* calls;
+};
+
+/// The message for templates, under the names that they know, in the order of `json`.
+OrderedJson fields_of(const OrderedJson& json, const Sources& sources, const ChatMessage& message,
+                      Content content) {
+  const bool has_calls = !content.calls.empty();
+  OrderedJson fields = OrderedJson::object();
+  for (const auto& item : json.items()) {
+    const std::string& key = item.key();
+    if (key == *sources.role) {
+      fields["role"] = data::name_of(message.role);
+    } else if (sources.text != nullptr && key == *sources.text) {
+      fields["content"] = std::move(content.shown);
+    } else if (sources.calls != nullptr && key == *sources.calls) {
+      fields["tool_calls"] = std::move(content.calls);
+    } else if (key != "role" && key != "content" && !(has_calls && key == "tool_calls")) {
+      fields[key] = item.value();
+    }
+  }
+  if (has_calls && !fields.contains("tool_calls")) fields["tool_calls"] = std::move(content.calls);
+  for (const char* name : {"reasoning_content", "thinking"}) {
+    if (!message.reasoning.empty() && find(fields, name) == nullptr)
+      fields[name] = message.reasoning;
+  }
+  return fields;
 }
 
 }  // namespace
@@ -194,53 +238,48 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
     refuse(where, fmt::format("is a JSON {}", json.type_name()), "a message is an object, { ... }",
            "Correct or remove it.");
   }
-  const OrderedJson* role = first_of(json, names.role);
-  if (role == nullptr) {
-    refuse(
-        where, fmt::format("has no \"{}\"", names.role.front()),
-        json.empty() ? "the message is empty" : "its fields are " + names_in(json),
-        "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
-  }
-  const auto named = role_of(text_of(*role, names.role.front(), where), names);
+  const std::string* role = first_of(json, names.role);
+  if (role == nullptr) refuse_without(json, names.role.front(), where);
+  const auto named = role_of(text_of(json.at(*role), names.role.front(), where), names);
   if (!named) return std::nullopt;
   ChatMessage message;
   message.role = named->role;
   message.trained = is_trained(json, names.weight, named->role, where);
-  const OrderedJson* text = first_of(json, names.text);
-  for (const std::string& name : names.calls) {
-    const OrderedJson* calls = find(json, name);
-    if (calls != nullptr && !calls->empty()) message.calls = read_calls(*calls, where);
-  }
-  if (text == nullptr && message.calls.empty()) {
-    refuse(
-        where, fmt::format("has no \"{}\"", names.text.front()), "its fields are " + names_in(json),
-        "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
-  }
-  if (text != nullptr) read_text(*text, names.text.front(), message, where);
+  Content content;
+  const std::string* calls = calls_in(json, names);
+  if (calls != nullptr) add_calls(json.at(*calls), message, content, where);
+  const std::string* text = first_of(json, names.text);
+  if (text == nullptr && message.calls.empty()) refuse_without(json, names.text.front(), where);
+  if (text != nullptr) read_text(json.at(*text), names.text.front(), message, content, where);
   if (named->is_call) {
-    message.calls = read_calls(parse_text(message.text, where), where);
+    message.calls.clear();
+    content.calls = OrderedJson::array();
+    add_calls(parse_text(message.text, where), message, content, where);
     message.text.clear();
+    content.shown = "";
   }
   for (const std::string& name : names.reasoning) {
     const OrderedJson* reasoning = find(json, name);
     if (reasoning != nullptr && message.reasoning.empty())
       message.reasoning = text_of(*reasoning, name, where);
   }
+  message.fields = fields_of(json, {role, text, calls}, message, std::move(content));
   return message;
 }
 
-std::vector<std::string> read_tools(const OrderedJson& json, const std::string& where) {
-  if (json.is_null() || (json.is_string() && json.get<std::string>().empty())) return {};
-  const OrderedJson tools = json.is_string() ? parse_text(json.get<std::string>(), where) : json;
-  std::vector<std::string> texts;
-  if (tools.is_object()) return {data::dump_json(tools)};
-  if (!tools.is_array()) {
-    refuse(where, fmt::format("is of type {}", tools.type_name()), "functions come in a list",
-           "Correct it.");
+OrderedJson messages_of(const data::Records& records, OrderedJson list, const FieldNames& names) {
+  if (!records.pads_nulls() || !list.is_array()) return list;
+  for (OrderedJson& message : list) {
+    if (!message.is_object()) continue;
+    OrderedJson made = OrderedJson::object();
+    for (const auto& item : message.items()) {
+      // All messages have a text: null is what this one says.
+      const bool stays = std::ranges::find(names.text, item.key()) != names.text.end();
+      if (stays || !item.value().is_null()) made[item.key()] = data::without_nulls(item.value());
+    }
+    message = std::move(made);
   }
-  for (const OrderedJson& tool : tools)
-    texts.push_back(data::dump_json(tool));
-  return texts;
+  return list;
 }
 
 }  // namespace finetune::formats::chat

@@ -11,6 +11,7 @@
 #include "data/records/records.hpp"
 #include "data/text/conversation.hpp"
 #include "data/text/format.hpp"
+#include "formats/chat/calls.hpp"
 
 namespace finetune::formats::chat {
 
@@ -37,7 +38,9 @@ std::optional<data::ChatMessage> read_message(const data::OrderedJson& json,
 void add_messages(const data::OrderedJson& list, const FieldNames& names, const std::string& name,
                   const std::string& where, data::Conversation& conversation);
 
-/// The functions on offer: a list, one function, or the JSON text of either; null and "" are none.
-std::vector<std::string> read_tools(const data::OrderedJson& json, const std::string& where);
+/// `list`, a list of messages in a record of `records`. Where those are of a table, the fields that
+/// only other messages have are not there; a text that is null stays.
+data::OrderedJson messages_of(const data::Records& records, data::OrderedJson list,
+                              const FieldNames& names);
 
 }  // namespace finetune::formats::chat

@@ -30,12 +30,14 @@ class CompletionReader final : public data::RecordReader {
         prompt_column_(data::column_of(columns, prompt_field)),
         answer_column_(data::column_of(columns, answer_field)),
         system_(data::column_of(columns, system_field)),
-        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})) {}
+        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
+        oddities_(left_out_of(std::vector{prompt_column_.name, answer_column_.name})) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
     if (has_messages(record)) {
+      sample.oddities = oddities_;
       read_conversation(i, record, sample);
       return;
     }
@@ -80,8 +82,8 @@ class CompletionReader final : public data::RecordReader {
       sample.conversation.messages.push_back(
           {role, field.read(records(), i, record, sample.where)});
     else
-      chat::add_messages(ordered.at(column.name), names_, column.name, sample.where,
-                         sample.conversation);
+      chat::add_messages(chat::messages_of(records(), ordered.at(column.name), names_), names_,
+                         column.name, sample.where, sample.conversation);
   }
 
   FieldText prompt_;
@@ -90,6 +92,7 @@ class CompletionReader final : public data::RecordReader {
   Column answer_column_;
   Column system_;
   chat::FieldNames names_;
+  std::uint32_t oddities_;  ///< of every sample with messages
 };
 
 }  // namespace

@@ -31,13 +31,15 @@ class PreferenceReader final : public data::RecordReader {
         prompt_(data::column_of(columns, prompt_field)),
         chosen_(data::column_of(columns, chosen_field)),
         rejected_(data::column_of(columns, rejected_field)),
-        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})) {
+        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
+        oddities_(left_out_of(std::vector{prompt_.name, chosen_.name, rejected_.name})) {
     if (!columns.prompt_template.empty())
       template_.emplace(columns.prompt_template, "data.prompt_template");
   }
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
+    sample.oddities = oddities_;
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
     // A prompt as the template writes it stands where the record's own would.
@@ -71,16 +73,19 @@ class PreferenceReader final : public data::RecordReader {
            "data.prompt_template writes what stands in front of one answer",
            "Remove data.prompt_template, or give the answer alone."});
     if (prompt != nullptr && prompt->is_array())
-      chat::add_messages(ordered.at(prompt_.name), names_, prompt_.name, where, made.conversation);
+      chat::add_messages(chat::messages_of(records(), ordered.at(prompt_.name), names_), names_,
+                         prompt_.name, where, made.conversation);
     else if (prompt != nullptr && value.is_array() && value.size() == 1)
       made.conversation.messages.push_back(
           {data::ChatRole::user, data::text_of(*prompt, prompt_.name, where), {}, {}});
-    chat::add_messages(ordered.at(column.name), names_, column.name, where, made.conversation);
+    chat::add_messages(chat::messages_of(records(), ordered.at(column.name), names_), names_,
+                       column.name, where, made.conversation);
     return made;
   }
 
   Column prompt_, chosen_, rejected_;
   chat::FieldNames names_;
+  std::uint32_t oddities_;
   std::optional<data::RecordTemplate> template_;
 };
 

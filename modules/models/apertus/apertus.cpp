@@ -9,12 +9,18 @@ namespace finetune::models::apertus {
 namespace {
 
 model::Architecture read(const core::Json& config, const std::string& where) {
-  const model::ConfigReader reader(config, where);
+  const core::Json whole = model::with_rope(config, {{"rope_type", "llama3"},
+                                                     {"rope_theta", 12e6},
+                                                     {"factor", 8.0},
+                                                     {"low_freq_factor", 1.0},
+                                                     {"high_freq_factor", 4.0},
+                                                     {"original_max_position_embeddings", 8192}});
+  const model::ConfigReader reader(whole, where);
   model::Architecture a;
   a.rope_theta = 12e6;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5});
   model::read_biases(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
+  reader.require_false("mlp_bias");
   if (reader.boolean("post_norm", false) || !reader.boolean("qk_norm", true))
     reader.fail_unsupported("post_norm", "or qk_norm is another than published",
                             "norms are of what blocks read, and of heads");

@@ -11,9 +11,8 @@ namespace {
 model::Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   model::Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5});
   model::read_biases(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
   a.activation = {model::read_activation(reader, "hidden_act", "relu2"), /*is_gated=*/false};
   return a;
 }

@@ -11,10 +11,10 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-Architecture read(const ConfigReader& reader) {
+Architecture read(const ConfigReader& reader, double rope_theta) {
   Architecture a;
-  model::read_decoder(reader, a);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
+  a.rope_theta = rope_theta;
+  model::read_decoder(reader, a, {.is_tied = true});
   a.norm_eps = reader.real("layer_norm_eps", 1e-5);
   a.norm_kind = {.is_centred = true};
   a.is_parallel = a.shares_norm = true;
@@ -29,15 +29,14 @@ Architecture read_cohere(const core::Json& config, const std::string& where) {
   if (reader.boolean("use_qk_norm", false))
     reader.fail_unsupported("use_qk_norm", "is true",
                             "norms with weights of their own for each head are not computed");
-  return read(reader);
+  return read(reader, 500000);
 }
 
 /// Command R7B, Command A: layers that see everything have no positions.
 Architecture read_cohere2(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read(reader);
-  model::read_windows(reader, reader.size("sliding_window_pattern", 4),
-                      reader.size("sliding_window", 4096), a);
+  Architecture a = read(reader, 10000);
+  model::read_windows(reader, reader.size("sliding_window_pattern", 4), 4096, a);
   for (model::Layer& layer : a.layers)
     if (layer.window == 0) layer.rotary = model::Rotary::none;
   return a;

@@ -2,8 +2,6 @@
 // ERNIE 4.5. Of experts, a softmax weighs them, and a constant each takes part in their choice.
 #include "models/ernie/ernie.hpp"
 
-#include <optional>
-
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
 
@@ -13,26 +11,25 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-Architecture read(const ConfigReader& reader, std::optional<std::int64_t> default_head_size) {
+Architecture read(const ConfigReader& reader, const model::Unsaid& unsaid) {
   Architecture a;
   a.rope_theta = 500000;
-  model::read_decoder(reader, a, default_head_size);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
+  model::read_decoder(reader, a, unsaid);
   a.layers.assign(static_cast<std::size_t>(a.num_layers), {.rotary = model::Rotary::pairs});
   return a;
 }
 
 Architecture read_dense(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read(reader, 128);
+  Architecture a =
+      read(reader, {.head_size = 128, .num_kv_heads = 2, .norm_eps = 1e-5, .is_tied = true});
   a.qkv_bias = a.attention_out_bias = a.feed_forward_bias = reader.boolean("use_bias", false);
   return a;
 }
 
 Architecture read_moe(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read(reader, std::nullopt);
+  Architecture a = read(reader, {.num_kv_heads = 4, .norm_eps = 1e-5, .is_tied = true});
   reader.require_false("use_bias");  // shared experts and the head would have them, too
   reader.require_text("moe_gate_act", "softmax", {"softmax"});
   if (!reader.boolean("moe_use_aux_free", true))

@@ -4,7 +4,7 @@
 #include "models/gemma/gemma.hpp"
 
 #include <cmath>
-#include <utility>
+#include <string>
 
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
@@ -15,32 +15,51 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-Architecture read(const ConfigReader& reader, double rope_theta) {
+Architecture read(const ConfigReader& reader, double rope_theta, std::int64_t num_kv_heads) {
   Architecture a;
   a.rope_theta = rope_theta;
-  model::read_decoder(reader, a, 256);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
+  model::read_decoder(reader, a, {.head_size = 256, .num_kv_heads = num_kv_heads, .is_tied = true});
   a.norm_kind.weight_offset = 1;
   a.embedding_scale = std::sqrt(static_cast<double>(a.d_model));
-  // "hidden_act" is of older programs, and was told wrong.
-  a.activation.function = model::read_activation(reader, "hidden_activation", "gelu_pytorch_tanh");
   a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", false);
   return a;
 }
 
+/// "gelu" was told wrong, and means the other one. Where both keys are there, programs read either.
+void read_old_activation(const ConfigReader& reader, Architecture& a) {
+  using enum model::Activation::Function;
+  const auto function_of = [&](const char* key, const std::string& unsaid) {
+    const bool is_old = std::string(key) == "hidden_act" && reader.text(key, unsaid) == "gelu";
+    return is_old ? gelu_tanh : model::read_activation(reader, key, unsaid);
+  };
+  const std::string told = reader.text("hidden_act", "gelu_pytorch_tanh");
+  a.activation.function = function_of("hidden_act", told);
+  if (function_of("hidden_activation", told == "gelu" ? "gelu_pytorch_tanh" : told) !=
+      a.activation.function)
+    reader.fail_unsupported("hidden_activation", "is another than hidden_act",
+                            "programs read the one or the other");
+}
+
 Architecture read_gemma(const core::Json& config, const std::string& where) {
-  return read({config, where}, 10000);
+  const ConfigReader reader(config, where);
+  Architecture a = read(reader, 10000, 16);
+  read_old_activation(reader, a);
+  return a;
+}
+
+/// The cap c of x -> c tanh(x / c), 0 where there is none: `unsaid` without the key, none as null.
+double read_cap(const ConfigReader& reader, const char* key, double unsaid) {
+  if (reader.has(key)) return model::read_factor(reader, key);
+  return reader.names(key) ? 0 : unsaid;
 }
 
 /// What 2 and 3 have in common.
 void read_around(const ConfigReader& reader, std::int64_t pattern, Architecture& a) {
   a.norms = model::Norms::around;
-  for (const auto& [key, cap] : {std::pair("attn_logit_softcapping", &a.score_softcap),
-                                 std::pair("final_logit_softcapping", &a.logit_softcap)})
-    if (reader.has(key)) *cap = model::read_factor(reader, key);
+  // "hidden_act" is of older programs, and was told wrong.
+  a.activation.function = model::read_activation(reader, "hidden_activation", "gelu_pytorch_tanh");
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
-  model::read_windows(reader, reader.size("sliding_window_pattern", pattern),
-                      reader.size("sliding_window", 4096), a);
+  model::read_windows(reader, pattern, 4096, a);
 }
 
 void read_scores(const ConfigReader& reader, Architecture& a) {
@@ -49,23 +68,28 @@ void read_scores(const ConfigReader& reader, Architecture& a) {
 
 Architecture read_gemma2(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read(reader, 10000);
+  Architecture a = read(reader, 10000, 4);
+  if (reader.size("sliding_window_pattern", 2) != 2 && !reader.has("layer_types"))
+    reader.fail_unsupported("sliding_window_pattern", "is not 2",
+                            "every second layer of these models slides");
   read_around(reader, 2, a);
+  a.score_softcap = read_cap(reader, "attn_logit_softcapping", 50);
+  a.logit_softcap = read_cap(reader, "final_logit_softcapping", 30);
   read_scores(reader, a);
   return a;
 }
 
 Architecture read_text(const ConfigReader& reader) {
-  Architecture a = read(reader, 1e6);
+  Architecture a = read(reader, 1e6, 4);
   reader.require_false("use_bidirectional_attention");
-  read_around(reader, 6, a);
+  read_around(reader, reader.size("sliding_window_pattern", 6), a);
+  if (reader.has("attn_logit_softcapping"))
+    reader.fail_unsupported("attn_logit_softcapping", "is set",
+                            "scores of these models have no cap");
+  a.logit_softcap = read_cap(reader, "final_logit_softcapping", 0);
   for (model::Layer& layer : a.layers)
     layer.head_norm = model::HeadNorm::weighted;
-  if (reader.has("rope_parameters")) {
-    model::read_window_rope(reader, a);
-  } else {
-    a.window_positions = {.theta = reader.real("rope_local_base_freq", 10000)};
-  }
+  model::read_window_rope(reader, reader.real("rope_local_base_freq", 10000), a);
   read_scores(reader, a);
   return a;
 }

@@ -87,7 +87,7 @@ std::pair<std::int64_t, std::int64_t> full_heads(const ConfigReader& reader, con
 
 void read_layers(const ConfigReader& reader, Architecture& a) {
   a.layers.assign(static_cast<std::size_t>(a.num_layers), {.head_norm = model::HeadNorm::weighted});
-  model::read_windows(reader, 6, reader.size("sliding_window", 512), a);
+  model::read_windows(reader, 6, 512, a);
   const bool reads_keys = reader.boolean("attention_k_eq_v", false);
   const std::int64_t of_windows = a.head_size;
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
@@ -122,8 +122,7 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
   const ConfigReader reader(whole, where);
   Architecture a;
   refuse_others(reader);
-  model::read_decoder(reader, a, 256);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
+  model::read_decoder(reader, a, {.head_size = 256, .num_kv_heads = 4, .is_tied = true});
   a.embedding_scale = std::sqrt(static_cast<double>(a.d_model));
   a.activation.function = model::read_activation(reader, "hidden_activation", "gelu_pytorch_tanh");
   a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", false);
@@ -135,7 +134,7 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
   read_layer_inputs(reader, a);
   share_keys(reader, a);
   read_experts(reader, a);
-  model::read_window_rope(reader, a);
+  model::read_window_rope(reader, 10000, a);
   model::scale_scores(a, 1);
   return a;
 }

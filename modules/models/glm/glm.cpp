@@ -14,8 +14,8 @@ using model::ConfigReader;
 Architecture read_glm(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  a.rotary_size = reader.size("head_dim", 128) / 2;
-  model::read_decoder(reader, a, 128);
+  model::read_decoder(
+      reader, a, {.head_size = 128, .num_kv_heads = 2, .norm_eps = 1.5625e-7, .turned_part = 0.5});
   a.qkv_bias = reader.boolean("attention_bias", true);
   a.layers.assign(static_cast<std::size_t>(a.num_layers), {.rotary = model::Rotary::pairs});
   return a;

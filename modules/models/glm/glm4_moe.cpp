@@ -13,9 +13,7 @@ using model::Architecture;
 Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   Architecture a;
-  model::read_decoder(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
-  if (a.rotary_size == 0) a.rotary_size = a.head_size / 2;
+  model::read_decoder(reader, a, {.num_kv_heads = 8, .norm_eps = 1e-5, .turned_part = 0.5});
   a.qkv_bias = reader.boolean("attention_bias", false);
   const bool has_norms = reader.boolean("use_qk_norm", false);
   a.layers.assign(static_cast<std::size_t>(a.num_layers),
@@ -28,8 +26,7 @@ Architecture read(const core::Json& config, const std::string& where) {
 Architecture read_lite(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   Architecture a;
-  model::read_latent_decoder(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
+  model::read_latent_decoder(reader, a, 1e-5);
   model::read_grouped_experts(reader, {.num = 64, .top_k = 4, .d_ff = 1536, .weight_scale = 1.8},
                               a);
   const auto types = reader.texts("mlp_layer_types");

@@ -29,17 +29,18 @@ void read_experts(const ConfigReader& reader, Architecture& a) {
 }
 
 Architecture read(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
+  const core::Json whole = model::with_rope(config, {{"rope_type", "yarn"},
+                                                     {"factor", 32.0},
+                                                     {"truncate", false},
+                                                     {"original_max_position_embeddings", 4096}});
+  const ConfigReader reader(whole, where);
   Architecture a;
   a.rope_theta = 150000;
-  model::read_decoder(reader, a, 64);
-  if (!reader.has("rope_parameters") && !reader.has("rope_scaling"))
-    reader.fail("rope_scaling", "is missing", "these models stretch positions, by yarn");
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
+  model::read_decoder(reader, a, {.head_size = 64, .num_kv_heads = 8, .norm_eps = 1e-5});
   a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", true);
   a.has_sinks = true;
   a.layers.resize(static_cast<std::size_t>(a.num_layers), {.has_experts = true});
-  model::read_windows(reader, 2, reader.size("sliding_window", 128), a);
+  model::read_windows(reader, 2, 128, a);
   read_experts(reader, a);
   // Published files have no word of it: what is not in few bits is in this.
   if (!reader.has("dtype") && !reader.has("torch_dtype")) a.file_dtype = core::DType::bf16;

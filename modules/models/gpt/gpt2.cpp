@@ -29,13 +29,12 @@ model::Architecture read_gpt2(const core::Json& config, const std::string& where
   const core::Json usual = with_usual_names(config, where);
   const model::ConfigReader reader(usual, where);
   model::Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.is_tied = true});
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
     reader.require_false(key);
   if (!reader.boolean("scale_attn_weights", true))
     reader.fail_unsupported("scale_attn_weights", "is false",
                             "scores are divided by the root of a head's size");
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
   a.norm_eps = reader.real("layer_norm_epsilon", 1e-5);
   a.norm_kind = {.is_centred = true, .has_bias = true};
   a.activation = {model::read_activation(reader, "activation_function", "gelu_new"),

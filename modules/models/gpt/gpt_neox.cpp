@@ -15,7 +15,7 @@ model::Architecture read_neox(const core::Json& config, const std::string& where
   if (config.contains("rotary_emb_base")) usual["rope_theta"] = config["rotary_emb_base"];
   const model::ConfigReader reader(usual, where);
   model::Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.turned_part = 0.25});
   a.norm_eps = reader.real("layer_norm_eps", 1e-5);
   a.norm_kind = {.is_centred = true, .has_bias = true};
   a.is_parallel = reader.boolean("use_parallel_residual", true);

@@ -24,9 +24,8 @@ double base_of(const ConfigReader& rope, const model::Architecture& a) {
 
 model::Architecture read(const ConfigReader& reader) {
   model::Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5});
   model::read_biases(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
   a.layers.assign(static_cast<std::size_t>(a.num_layers),
                   {.head_norm = model::HeadNorm::weighted, .turns_before_norm = true});
   for (const char* key : {"rope_scaling", "rope_parameters"}) {

@@ -12,7 +12,6 @@ model::Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   model::Architecture a;
   model::read_decoder(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-6);
   a.qkv_bias = reader.boolean("qkv_bias", false);
   a.attention_out_bias = a.feed_forward_bias = reader.boolean("bias", false);
   return a;

@@ -43,7 +43,9 @@ void read_layers(const ConfigReader& config, Architecture& a) {
   const std::vector<bool> has_experts = read_experts_of_layers(config, a.num_layers);
   const bool has_norm = config.boolean("use_qk_norm", true);
   const bool tunes = config.boolean("attn_temperature_tuning", true);
-  const std::int64_t chunk = config.size("attention_chunk_size", 8192);
+  const char* chunk_key = "attention_chunk_size";
+  const bool has_no_chunks = config.names(chunk_key) && !config.has(chunk_key);
+  const std::int64_t chunk = has_no_chunks ? 0 : config.size(chunk_key, 8192);
   for (std::size_t i = 0; i < rotates.size(); ++i) {
     model::Layer layer;
     layer.has_experts = has_experts[i];
@@ -58,7 +60,7 @@ void read_layers(const ConfigReader& config, Architecture& a) {
 Architecture read_from(const ConfigReader& reader) {
   Architecture a;
   a.rope_theta = 500000;
-  model::read_decoder(reader, a, 128);
+  model::read_decoder(reader, a, {.head_size = 128, .num_kv_heads = 8, .norm_eps = 1e-5});
   reader.require_false("attention_bias");
   a.d_ff = reader.size("intermediate_size_mlp");
   a.temperature.scale = reader.real("attn_scale", 0.1);

@@ -17,10 +17,8 @@ model::Architecture read(const core::Json& config, const std::string& where) {
   if (reader.has("num_experts") && reader.object().at("num_experts") != 0)
     reader.fail_unsupported("num_experts", "is set", "MiniCPM is computed without experts");
   model::Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5, .is_tied = true});
   model::read_biases(reader, a);
-  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
   a.embedding_scale = model::read_factor(reader, "scale_emb");
   a.residual_scale =
       model::read_factor(reader, "scale_depth") / std::sqrt(static_cast<double>(a.num_layers));

@@ -28,15 +28,25 @@ void require_known(const ConfigReader& reader) {
                             "no expert of these models is shared");
 }
 
+constexpr const char* part_key = "partial_rotary_factor";
+
+/// rotary_dim, as a part of a head's channels.
+double turned_part(const ConfigReader& reader) {
+  const std::int64_t turned = reader.size("rotary_dim"), all = reader.size("head_dim", 128);
+  if (turned % 2 != 0 || turned > all)
+    reader.fail("rotary_dim", "is no even part of head_dim", "so many of a head's channels turn");
+  return static_cast<double>(turned) / static_cast<double>(all);
+}
+
 Architecture read(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
+  core::Json usual = config;
+  if (!config.contains(part_key) && ConfigReader(config, where).has("rotary_dim"))
+    usual[part_key] = turned_part({config, where});
+  const ConfigReader reader(usual, where);
   require_known(reader);
   Architecture a;
   a.rope_theta = 5e6;
-  model::read_decoder(reader, a, 128);
-  if (a.rotary_size == 0 && reader.has("rotary_dim")) a.rotary_size = reader.size("rotary_dim");
-  if (a.rotary_size % 2 != 0 || a.rotary_size > a.head_size)
-    reader.fail("rotary_dim", "is no even part of head_dim", "so many of a head's channels turn");
+  model::read_decoder(reader, a, {.head_size = 128, .num_kv_heads = 8, .turned_part = 1});
   a.layers.assign(static_cast<std::size_t>(a.num_layers),
                   {.has_experts = true, .head_norm = model::HeadNorm::together});
   model::read_apart_scores(reader, a);

@@ -18,21 +18,35 @@ void read_window(const model::ConfigReader& reader, std::int64_t unsaid, Archite
     layer.window = window;
 }
 
-Architecture read_plain(const model::ConfigReader& reader) {
+Architecture read_plain(const model::ConfigReader& reader, const model::Unsaid& unsaid,
+                        std::int64_t unsaid_window) {
   Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, unsaid);
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
-  read_window(reader, 4096, a);
+  read_window(reader, unsaid_window, a);
   return a;
 }
 
+Architecture read_usual(const model::ConfigReader& reader) {
+  return read_plain(reader, {.num_kv_heads = 8}, 4096);
+}
+
 Architecture read_mistral(const core::Json& config, const std::string& where) {
-  return read_plain({config, where});
+  return read_usual({config, where});
 }
 
 /// Ministral 3: queries far into a text grow.
-Architecture read_tuned(const model::ConfigReader& reader) {
-  Architecture a = read_plain(reader);
+Architecture read_tuned(const model::ConfigReader& told) {
+  const core::Json whole =
+      model::with_rope(told.object(), {{"rope_type", "yarn"},
+                                       {"rope_theta", 1e6},
+                                       {"factor", 16.0},
+                                       {"original_max_position_embeddings", 16384},
+                                       {"mscale", 1.0},
+                                       {"mscale_all_dim", 1.0},
+                                       {"llama_4_scaling_beta", 0.1}});
+  const model::ConfigReader reader(whole, told.where());
+  Architecture a = read_plain(reader, {.head_size = 128, .num_kv_heads = 8, .norm_eps = 1e-5}, 0);
   const char* key = reader.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!reader.has(key)) return a;
   const model::ConfigReader rope(reader.object().at(key), reader.where() + ": " + key);
@@ -56,14 +70,14 @@ Architecture read_mistral3(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader = model::text_config(config, where);
   reader.require_text("model_type", "mistral", {"mistral", "ministral3"});
   return reader.text("model_type", "mistral") == "ministral3" ? read_tuned(reader)
-                                                              : read_plain(reader);
+                                                              : read_usual(reader);
 }
 
 Architecture read_mixtral(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   Architecture a;
   a.rope_theta = 1e6;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.num_kv_heads = 8, .norm_eps = 1e-5});
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
   for (model::Layer& layer : a.layers)
     layer.has_experts = true;

@@ -12,9 +12,7 @@ namespace {
 model::Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   model::Architecture a;
-  a.rotary_size = reader.size("hidden_size") / reader.size("num_attention_heads") / 2;
-  if (reader.has("head_dim")) a.rotary_size = reader.size("head_dim") / 2;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.turned_part = 0.5});
   model::read_biases(reader, a);
   a.norm_eps = reader.real("norm_eps", 1e-5);
   a.norm_kind = {.is_centred = true, .has_bias = true, .weight_offset = 1};

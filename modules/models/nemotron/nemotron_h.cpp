@@ -132,7 +132,7 @@ Architecture read_mixers(const core::Json& config, const std::string& where) {
   const core::Json whole = completed(config, std::ssize(layers));
   const ConfigReader reader(whole, where);
   Architecture a;
-  model::read_decoder(reader, a, reader.size("attention_head_dim", 128));
+  model::read_decoder(reader, a, {.head_size = reader.size("attention_head_dim", 128)});
   reader.require_text("mlp_hidden_act", "relu2", {"relu2"});
   reader.require_false("attention_bias");
   reader.require_false("mlp_bias");

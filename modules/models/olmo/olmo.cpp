@@ -15,7 +15,7 @@ using model::ConfigReader;
 Architecture read_normed(const ConfigReader& reader, double rope_theta) {
   Architecture a;
   a.rope_theta = rope_theta;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5});
   a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", false);
   a.norms = model::Norms::after;
   a.layers.assign(static_cast<std::size_t>(a.num_layers), {.head_norm = model::HeadNorm::together});
@@ -29,16 +29,16 @@ Architecture read_olmo2(const core::Json& config, const std::string& where) {
 Architecture read_olmo3(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a = read_normed(reader, 500000);
-  model::read_windows(reader, 4, reader.size("sliding_window", 4096), a);
+  model::read_windows(reader, 4, 4096, a);
   // Layers that slide are not scaled.
-  model::read_window_rope(reader, a);
+  model::read_window_rope(reader, 500000, a);
   return a;
 }
 
 Architecture read_olmoe(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5});
   reader.require_false("attention_bias");
   if (reader.has("clip_qkv"))
     reader.fail_unsupported("clip_qkv", "is set", "queries, keys and values are not clipped");

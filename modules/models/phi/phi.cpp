@@ -11,10 +11,33 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
+/// What these models were first trained on stands beside their positions, and is 4096 otherwise.
+/// Their "yarn" is longrope under an older name; what the others call so, transformers does not
+/// build of them.
+core::Json with_original(const core::Json& config, const std::string& where) {
+  const char* key = "original_max_position_embeddings";
+  core::Json whole = config;
+  const bool is_told = ConfigReader(config, where).has(key);
+  if (!is_told) whole[key] = 4096;
+  for (const char* place : {"rope_scaling", "rope_parameters"}) {
+    if (!config.contains(place) || !config[place].is_object()) continue;
+    const ConfigReader rope(config[place], where + ": " + place);
+    if (!is_told && rope.has(key) && rope.size(key) != 4096)
+      rope.fail_unsupported(key, "is not 4096",
+                            "programs read it beside this object, and 4096 without it there");
+    const std::string kind = rope.text("rope_type", rope.text("type", "default"));
+    if (kind == "yarn")
+      rope.fail_unsupported(rope.has("rope_type") ? "rope_type" : "type", "is \"yarn\"",
+                            "of these models it means what is called longrope now");
+  }
+  return whole;
+}
+
 Architecture read(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
+  const core::Json whole = with_original(config, where);
+  const ConfigReader reader(whole, where);
   Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.norm_eps = 1e-5, .turned_part = 1});
   for (const char* key : {"embd_pdrop", "resid_pdrop"})
     if (reader.real(key, 0) != 0)
       reader.fail_unsupported(key, "is not 0", "activations are not dropped out here");

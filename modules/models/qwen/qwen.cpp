@@ -17,7 +17,9 @@ using model::ConfigReader;
 /// A window is used only where `use_sliding_window` says so, and from layer `max_window_layers` on.
 void read_window(const ConfigReader& reader, Architecture& a) {
   if (!reader.boolean("use_sliding_window", false)) return;
+  if (reader.names("sliding_window") && !reader.has("sliding_window")) return;
   const std::int64_t window = reader.size("sliding_window", 4096);
+  if (reader.has("layer_types")) return model::read_windows(reader, 0, window, a);
   const std::int64_t first = reader.names("max_window_layers") && !reader.has("max_window_layers")
                                  ? a.num_layers
                                  : static_cast<std::int64_t>(reader.real("max_window_layers", 28));
@@ -28,7 +30,7 @@ void read_window(const ConfigReader& reader, Architecture& a) {
 Architecture read_qwen2(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.num_kv_heads = 32});
   a.qkv_bias = true;
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
   read_window(reader, a);
@@ -38,13 +40,13 @@ Architecture read_qwen2(const core::Json& config, const std::string& where) {
 Architecture read_qwen3(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  read_normed(reader, a);
+  read_normed(reader, {.head_size = 128, .num_kv_heads = 32}, a);
   read_window(reader, a);
   return a;
 }
 
 Architecture read_qwen3_moe(const core::Json& config, const std::string& where) {
-  return read_experts({config, where});
+  return read_experts({config, where}, {.num_kv_heads = 4});
 }
 
 /// Its heads for several tokens at once are not trained.
@@ -56,8 +58,8 @@ model::TensorNames names_of_mimo() {
 
 }  // namespace
 
-void read_normed(const ConfigReader& reader, Architecture& a) {
-  model::read_decoder(reader, a, 128);
+void read_normed(const ConfigReader& reader, const model::Unsaid& unsaid, Architecture& a) {
+  model::read_decoder(reader, a, unsaid);
   reader.require_false("attention_bias");
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
   for (model::Layer& layer : a.layers)
@@ -88,7 +90,7 @@ namespace {
 Architecture read_qwen2_moe(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  model::read_decoder(reader, a);
+  model::read_decoder(reader, a, {.num_kv_heads = 16});
   a.qkv_bias = reader.boolean("qkv_bias", true);
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
   read_routing(reader, {.num = 60, .top_k = 4, .d_ff = 1408, .normalizes = false}, a);
@@ -107,9 +109,9 @@ model::TensorNames with_shared_expert(model::TensorNames names) {
   return names;
 }
 
-Architecture read_experts(const ConfigReader& reader) {
+Architecture read_experts(const ConfigReader& reader, const model::Unsaid& unsaid) {
   Architecture a;
-  read_normed(reader, a);
+  read_normed(reader, unsaid, a);
   read_routing(reader, {.num = 128, .top_k = 8, .d_ff = 768, .normalizes = false}, a);
   return a;
 }

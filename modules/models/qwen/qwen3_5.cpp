@@ -45,11 +45,10 @@ void read_layers(const ConfigReader& reader, Architecture& a) {
   }
 }
 
-Architecture read(const ConfigReader& reader) {
+Architecture read(const ConfigReader& reader, std::int64_t num_kv_heads) {
   Architecture a;
-  a.rotary_size = reader.size("head_dim", 256) / 4;
-  a.norm_eps = 1e-6;
-  model::read_decoder(reader, a, 256);
+  model::read_decoder(reader, a,
+                      {.head_size = 256, .num_kv_heads = num_kv_heads, .turned_part = 0.25});
   reader.require_false("attention_bias");
   a.norm_kind.weight_offset = 1;
   a.gates_attention = true;
@@ -59,13 +58,18 @@ Architecture read(const ConfigReader& reader) {
 }
 
 Architecture read_text(const core::Json& config, const std::string& where) {
-  return read({config, where});
+  return read({config, where}, 4);
+}
+
+Architecture read_part(const core::Json& config, const std::string& where,
+                       std::int64_t num_kv_heads) {
+  Architecture a = read(model::text_config(config, where), num_kv_heads);
+  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
+  return a;
 }
 
 Architecture read_whole(const core::Json& config, const std::string& where) {
-  Architecture a = read(model::text_config(config, where));
-  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
-  return a;
+  return read_part(config, where, 4);
 }
 
 /// All of them chosen among, one taken by all; the weights sum to 1 unless told otherwise.
@@ -78,7 +82,7 @@ void read_shared_experts(const ConfigReader& reader, const model::Experts& unsai
 
 Architecture read_next(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read(reader);
+  Architecture a = read(reader, 2);
   a.delta.is_by_key_head = true;
   read_shared_experts(reader, {.num = 512, .top_k = 10, .d_ff = 512}, a);
   return a;
@@ -90,7 +94,7 @@ Architecture read_whole_with_experts(const core::Json& config, const std::string
   if (whole.contains("text_config") && whole["text_config"].is_object() &&
       !whole["text_config"].contains("intermediate_size"))
     whole["text_config"]["intermediate_size"] = 1;
-  Architecture a = read_whole(whole, where);
+  Architecture a = read_part(whole, where, 2);
   read_shared_experts(model::text_config(config, where), {.num = 256, .top_k = 8, .d_ff = 512}, a);
   return a;
 }

@@ -18,13 +18,13 @@ void read_ties(const core::Json& config, const std::string& where, Architecture&
 Architecture read_vl(const core::Json& config, const std::string& where) {
   Architecture a;
   a.rope_theta = 500000;
-  read_normed(model::text_config(config, where), a);
+  read_normed(model::text_config(config, where), {.head_size = 128, .num_kv_heads = 32}, a);
   read_ties(config, where, a);
   return a;
 }
 
 Architecture read_vl_moe(const core::Json& config, const std::string& where) {
-  Architecture a = read_experts(model::text_config(config, where));
+  Architecture a = read_experts(model::text_config(config, where), {.num_kv_heads = 16});
   a.experts.normalizes = true;
   read_ties(config, where, a);
   return a;

@@ -10,10 +10,11 @@
 namespace finetune::models::qwen {
 
 /// Heads with norms.
-void read_normed(const model::ConfigReader& reader, model::Architecture& architecture);
+void read_normed(const model::ConfigReader& reader, const model::Unsaid& unsaid,
+                 model::Architecture& architecture);
 
 /// The same with experts.
-model::Architecture read_experts(const model::ConfigReader& reader);
+model::Architecture read_experts(const model::ConfigReader& reader, const model::Unsaid& unsaid);
 
 /// Which layers have experts, and how many a token takes. `unsaid`: what it is where it is not
 /// told.

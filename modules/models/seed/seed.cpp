@@ -14,7 +14,7 @@ using model::ConfigReader;
 Architecture read(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
-  model::read_decoder(reader, a, 128);
+  model::read_decoder(reader, a, {.head_size = 128, .num_kv_heads = 8});
   a.qkv_bias = reader.boolean("attention_bias", true);
   a.attention_out_bias = reader.boolean("attention_out_bias", false);
   a.feed_forward_bias = reader.boolean("mlp_bias", false);

@@ -11,8 +11,7 @@ namespace {
 model::Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   model::Architecture a;
-  model::read_decoder(reader, a);
-  a.tied_embeddings = reader.boolean("tie_word_embeddings", true);
+  model::read_decoder(reader, a, {.num_kv_heads = 2, .is_tied = true});
   a.norm_eps = reader.real("norm_epsilon", 1e-5);
   a.norm_kind = {.is_centred = true, .has_bias = true};
   a.activation = {model::read_activation(reader, "hidden_act", "gelu_pytorch_tanh"),

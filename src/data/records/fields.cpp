@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,8 +57,12 @@ std::optional<Value> parsed(const Value& value, const std::string& name, const s
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::nullopt;
   // With the checks of all JSON that others wrote.
-  core::parse_json(text, fmt::format("{}: field \"{}\"", where, core::one_line(name)));
-  return Value::parse(text);
+  core::Json json =
+      core::parse_json(text, fmt::format("{}: field \"{}\"", where, core::one_line(name)));
+  if constexpr (std::is_same_v<Value, core::Json>)
+    return json;
+  else
+    return core::ordered_json(text);
 }
 
 }  // namespace
@@ -70,6 +75,18 @@ OrderedJson structured(OrderedJson value, const std::string& name, const std::st
 core::Json structured(core::Json value, const std::string& name, const std::string& where) {
   if (auto made = parsed(value, name, where)) return *std::move(made);
   return value;
+}
+
+OrderedJson without_nulls(const OrderedJson& value) {
+  if (!value.is_structured()) return value;
+  OrderedJson made = value.is_array() ? OrderedJson::array() : OrderedJson::object();
+  for (const auto& item : value.items()) {
+    if (value.is_array())
+      made.push_back(without_nulls(item.value()));
+    else if (!item.value().is_null())
+      made[item.key()] = without_nulls(item.value());
+  }
+  return made;
 }
 
 const core::Json* find_field(const core::Json& record, const Column& column,

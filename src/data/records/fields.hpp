@@ -39,6 +39,10 @@ std::string optional_text_field(const core::Json& record, const Column& column,
 OrderedJson structured(OrderedJson value, const std::string& name, const std::string& where);
 core::Json structured(core::Json value, const std::string& name, const std::string& where);
 
+/// `value` without the fields of objects that are null, at any depth: what Records::pads_nulls is
+/// about. Elements of lists stay.
+OrderedJson without_nulls(const OrderedJson& value);
+
 /// The text `value`. Throws: ErrorKind::input beginning with `where` if it is none.
 std::string text_of(const core::Json& value, const std::string& name, const std::string& where);
 

@@ -17,6 +17,7 @@
 #include "data/records/detail/megatron_records.hpp"
 #include "data/records/detail/parquet.hpp"
 #include "data/records/detail/tar_records.hpp"
+#include "jinja/value.hpp"
 
 namespace finetune::data {
 
@@ -63,6 +64,8 @@ std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
 }
 
 std::string dump_json(const OrderedJson& value) {
+  if (const auto digits = core::exact_digits(value)) return std::string(*digits);
+  if (value.is_number_float()) return jinja::float_text(value.get<double>());
   if (!value.is_structured()) return value.dump();
   std::string text;
   for (const auto& item : value.items()) {

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/ordered_json.hpp"
 
 namespace finetune::data {
 
-/// JSON whose objects keep the order of their fields: for what is written again as text.
-using OrderedJson = nlohmann::ordered_json;
+/// For what is written again as text.
+using OrderedJson = core::OrderedJson;
 
 /// Objects in file order. Thread-safe: reading changes nothing that shows. Where they are may be
 /// found out when first asked for, by a pass over the file: then every function but `path` throws
@@ -55,6 +56,14 @@ class Records {
   /// How it was understood where its name does not say that, for people; empty: as usual.
   virtual std::string note() const { return {}; }
 
+  /// Whether null may only mean that other records have the field: a table gives each struct the
+  /// fields of all.
+  virtual bool pads_nulls() const { return false; }
+
+  /// Parts of columns whose type has no form in JSON (times, maps, bytes), as "messages.timestamp":
+  /// the records lack them. Columns that are such as a whole are not among them.
+  virtual std::vector<std::string> left_out() const { return {}; }
+
   /// Whether these are documents of running text, and not samples.
   virtual bool are_documents() const { return false; }
 
@@ -84,7 +93,8 @@ std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records);
 
-/// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do.
+/// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do: also whole
+/// numbers of any length (core::exact_digits) and floats.
 std::string dump_json(const OrderedJson& value);
 
 }  // namespace finetune::data

@@ -158,6 +158,8 @@ std::string describe(const Columns& columns) {
                                      std::pair("answer", &columns.answer_template)})
     if (!written->empty())
       text += fmt::format("{}_template {} {}\n", key, written->size(), *written);
+  if (!columns.template_kwargs.empty())
+    text += fmt::format("template_kwargs {}\n", dump_json(columns.template_kwargs));
   return text;
 }
 

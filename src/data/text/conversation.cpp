@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "data/text/detail/white_space.hpp"
 
@@ -65,6 +66,13 @@ const std::vector<std::string>& message_field_names() {
   static const std::vector<std::string> names = {"content", "reasoning_content", "role",
                                                  "tool_calls", "weight"};
   return names;
+}
+
+void add_template_kwargs(const core::OrderedJson& deck, Conversation& conversation) {
+  if (deck.empty()) return;
+  core::OrderedJson names = deck;
+  if (conversation.template_kwargs.is_object()) names.update(conversation.template_kwargs);
+  conversation.template_kwargs = std::move(names);
 }
 
 bool is_empty(const ChatMessage& message) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ordered_json.hpp"
+
 namespace finetune::data {
 
 enum class ChatRole { system, user, assistant, tool };
@@ -15,7 +17,10 @@ enum class ChatRole { system, user, assistant, tool };
 /// A function that the assistant calls.
 struct ToolCall {
   std::string name;
-  std::string arguments;  ///< JSON, as dump_json writes it
+  /// JSON: as the data have it where that is a text (`is_text`), else as dump_json writes it.
+  std::string arguments;
+  std::string id = {};  ///< empty: the data have none
+  bool is_text = false;
 };
 
 struct ChatMessage {
@@ -24,11 +29,21 @@ struct ChatMessage {
   std::string reasoning = {};        ///< what the assistant thought before it answered
   std::vector<ToolCall> calls = {};  ///< of the assistant
   bool trained = true;               ///< false: the data say that this answer is not to be learned
+  /// What a template is to see, in the data's order; null: the members above are all there is.
+  ///
+  /// "role" (name_of), "content" (a text, null or the list of parts), "reasoning_content" and
+  /// "thinking" (both where one is there), "tool_calls" ({"id", "type": "function", "function":
+  /// {"name", "arguments"}}, arguments as a text where the data have one), "name", "tool_call_id"
+  /// and all further fields as they are. Whole numbers of any length: core::exact_digits.
+  core::OrderedJson fields = {};
 };
 
 struct Conversation {
   std::vector<ChatMessage> messages;
-  std::vector<std::string> tools;  ///< functions on offer, each JSON as dump_json writes it
+  std::vector<std::string> tools;  ///< functions on offer: objects, each as dump_json writes it
+  /// Names that the template is given beside the messages: data.template_kwargs, and over it what
+  /// the sample's own column says. An object, or null: none.
+  core::OrderedJson template_kwargs = {};
 };
 
 /// The role that a name found in data stands for: human and user, gpt and assistant, ...; nothing
@@ -45,6 +60,10 @@ std::string_view name_of(ChatRole role);
 /// Names that data.roles and data.message_fields may have, in the order of their bytes.
 const std::vector<std::string>& role_names();
 const std::vector<std::string>& message_field_names();
+
+/// Gives the conversation's template the names of `deck`, an object or null, but for those that the
+/// sample has itself.
+void add_template_kwargs(const core::OrderedJson& deck, Conversation& conversation);
 
 /// Whether it says nothing, calls nothing and has thought nothing.
 bool is_empty(const ChatMessage& message);

@@ -206,7 +206,10 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
   const Votes votes = votes_of(*records, columns, formats);
   const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
   if (fitting.size() != 1) fail_undecided(file, votes, fitting, formats);
-  const std::string note = records->note();
+  std::string note = records->note();
+  if (const auto parts = records->left_out(); !parts.empty())
+    note += fmt::format("{}without {} (of no form in JSON)", note.empty() ? "" : ", ",
+                        fmt::join(parts, ", "));
   return {fitting.front(),
           fmt::format("{} has the fields {}{}", file.filename().string(), votes.fields,
                       note.empty() ? "" : ", " + note),

@@ -94,6 +94,9 @@ struct Columns {
   /// Jinja over all fields of a record: what takes the place of the prompt, and of the answer.
   std::string prompt_template;
   std::string answer_template;
+  /// Names that chat templates are given; those of a sample's own column come over them. An object
+  /// or null. Readers leave it alone: TextSource adds it.
+  OrderedJson template_kwargs = {};
 };
 
 /// A field of a format's records, and how the deck gives it another column: data.columns has its

@@ -4,21 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
-#include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "data/text/detail/model_chat.hpp"
-#include "data/text/jinja.hpp"
+#include "data/text/detail/chat_writer.hpp"
+#include "data/text/end_tokens.hpp"
 #include "deck/suggest.hpp"
 
 namespace finetune::data {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Templates with descriptions of tools in them make these files long.
 constexpr std::int64_t limit_bytes = 16 << 20;
@@ -45,39 +45,13 @@ std::optional<ModelTemplates> templates_in(const core::Json& config, const std::
 }
 
 /// Those of a folder, which are named by their files.
-std::map<std::string, std::string> named_in(const std::filesystem::path& folder) {
+std::map<std::string, std::string> named_in(const fs::path& folder) {
   std::map<std::string, std::string> named;
   std::error_code ignored;
-  for (std::filesystem::directory_iterator i(folder, ignored), end; !ignored && i != end;
-       i.increment(ignored))
+  for (fs::directory_iterator i(folder, ignored), end; !ignored && i != end; i.increment(ignored))
     if (i->path().extension() == ".jinja")
       named[i->path().stem().string()] = core::read_text(i->path(), limit_bytes);
   return named;
-}
-
-/// One way to write what can be written in several.
-std::string normalised(std::string_view jinja) {
-  std::string text;
-  for (const char c : jinja) {
-    const bool is_space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
-    if (is_space && (text.empty() || text.back() == ' ')) continue;
-    text += is_space ? ' ' : c == '"' ? '\'' : c;
-  }
-  if (text.ends_with(' ')) text.pop_back();
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> same = {
-      {{" + ", "+"},
-       {"+ ", "+"},
-       {" +", "+"},
-       {" | ", "|"},
-       {"['role']", ".role"},
-       {"['content']", ".content"},
-       {"{%- ", "{% "},
-       {" -%}", " %}"}}};
-  for (const auto& [from, to] : same) {
-    for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at))
-      text.replace(at, from.size(), to);
-  }
-  return text;
 }
 
 std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
@@ -87,51 +61,50 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
   return names;
 }
 
-/// What a model's own template is made from.
-struct Published {
-  std::filesystem::path folder;
-  std::string text;
-  std::string for_tools;  ///< empty: the same
-};
+constexpr const char* own_name = "the model's own";
 
-/// The model's own, as it is: none of the known ones stands for it.
-ChatTemplate as_it_is(const Published& published, const tokenizer::Tokenizer& tokenizer,
-                      const std::string& known, const std::string& key) {
+/// `chat` with what writes by it. `known`: names of templates of this program, for messages.
+ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
+                   const tokenizer::Tokenizer& tokenizer, const std::string& known,
+                   const std::string& key) {
   const auto written = [&](std::optional<std::int32_t> id) -> std::string {
     if (!id) return "";
     return tokenizer.decode(std::span<const std::int32_t>(&*id, 1), false);
   };
-  ChatTemplate chat;
-  chat.name = "the model's own";
-  chat.text = published.text + published.for_tools;
+  const bool needs_eos = is_known && chat.text.find("eos_token") != std::string::npos;
+  ChatWriter::Names names{
+      .bos = written(tokenizer.bos_id()),
+      .eos = written(needs_eos ? tokenizer.eos_id() : tokenizer.find_eos_id()),
+      .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
+               .ids = end_tokens(folder, tokenizer)},
+      .is_known = is_known};
   try {
-    chat.model =
-        std::make_shared<const ModelChat>(published.text, written(tokenizer.bos_id()),
-                                          written(tokenizer.find_eos_id()), published.for_tools);
+    chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names), chat.for_tools);
   } catch (const jinja::Problem& problem) {
     core::fail(
         core::ErrorKind::input,
-        {published.folder.string(),
+        {folder.string(),
          fmt::format("the model's chat template cannot be read: {}", problem.what()), "",
          fmt::format("If one of {} writes conversations as the model expects, name it in {}.",
                      known, key)});
   }
-  chat.stop =
-      chat.model->stop([&](std::string_view text) { return tokenizer.names_special(text); });
+  chat.stop = chat.writer->stop();
+  chat.ends = end_tokens(folder, tokenizer);
+  const auto stop = tokenizer.id(chat.stop);
+  if (stop && std::ranges::find(chat.ends, *stop) == chat.ends.end()) chat.ends.push_back(*stop);
   return chat;
 }
 
 /// The one that is called `name`; "": what stands without a name.
-Published choose(const ModelTemplates& all, const std::string& name,
-                 const std::filesystem::path& folder, const std::string& known,
-                 const std::string& key) {
+ChatTemplate choose(const ModelTemplates& all, const std::string& name, const fs::path& folder,
+                    const std::string& known, const std::string& key) {
   if (name.empty() && all.standard) {
     const auto for_tools = all.named.find("tool_use");
-    return {folder, *all.standard, for_tools == all.named.end() ? "" : for_tools->second};
+    return {own_name, *all.standard, for_tools == all.named.end() ? "" : for_tools->second};
   }
-  if (name == "default" && all.standard) return {folder, *all.standard, ""};
+  if (name == "default" && all.standard) return {own_name, *all.standard};
   if (const auto found = all.named.find(name); found != all.named.end())
-    return {folder, found->second, ""};
+    return {own_name, found->second};
   if (!all.standard && all.named.empty()) {
     core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",
                                         "a conversation needs markup that says who speaks; models "
@@ -151,78 +124,36 @@ Published choose(const ModelTemplates& all, const std::string& name,
                                      : fmt::format("Write {} model:NAME.", key)});
 }
 
-ChatTemplate of_model(const std::string& name, const std::filesystem::path& folder,
-                      const tokenizer::Tokenizer& tokenizer,
-                      std::span<const ChatTemplate> templates, const std::string& key) {
-  const std::string known = deck::list(names_of(templates), "\"", "\"");
-  const Published published = choose(model_templates(folder, key), name, folder, known, key);
-  // A known template writes tools in its own way.
-  if (published.for_tools.empty())
-    if (const ChatTemplate* found = recognise(published.text, templates)) return *found;
-  return as_it_is(published, tokenizer, known, key);
-}
-
 }  // namespace
 
-ModelTemplates model_templates(const std::filesystem::path& model_folder, const std::string& key) {
+ModelTemplates model_templates(const fs::path& model_folder, const std::string& key) {
   std::error_code ignored;
   const auto jinja = model_folder / "chat_template.jinja";
-  if (std::filesystem::exists(jinja, ignored))
+  if (fs::exists(jinja, ignored))
     return {core::read_text(jinja, limit_bytes),
             named_in(model_folder / "additional_chat_templates")};
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const auto path = model_folder / name;
-    if (!std::filesystem::exists(path, ignored)) continue;
+    if (!fs::exists(path, ignored)) continue;
     if (auto all = templates_in(core::read_json(path, limit_bytes), path.string(), key))
       return *std::move(all);
   }
   return {};
 }
 
-std::string template_fingerprint(std::string_view jinja) {
-  return core::fingerprint(normalised(jinja));
-}
-
-const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTemplate> templates) {
-  const std::string text = normalised(jinja);
-  const std::string fingerprint = core::fingerprint(text);
-  const auto has = [&](const std::string& mark) {
-    return text.find(normalised(mark)) != std::string::npos;
-  };
-  const ChatTemplate* found = nullptr;
-  for (const ChatTemplate& chat : templates) {
-    if (std::ranges::find(chat.known, fingerprint) != chat.known.end() ||
-        text == normalised(to_jinja(chat)))
-      return &chat;
-    if (chat.marks.empty() || !std::all_of(chat.marks.begin(), chat.marks.end(), has) ||
-        std::any_of(chat.other_marks.begin(), chat.other_marks.end(), has)) {
-      continue;
-    }
-    if (found != nullptr) return nullptr;
-    found = &chat;
-  }
-  return found;
-}
-
-ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
+ChatTemplate choose_template(const std::string& name, const fs::path& model_folder,
                              const tokenizer::Tokenizer& tokenizer,
                              std::span<const ChatTemplate> templates, const std::string& key) {
-  const auto named = std::find_if(templates.begin(), templates.end(),
-                                  [&](const ChatTemplate& chat) { return chat.name == name; });
+  const std::string known = deck::list(names_of(templates), "\"", "\"");
+  const auto named = std::ranges::find(templates, name, &ChatTemplate::name);
+  const bool is_known = named != templates.end();
   constexpr std::string_view of_model_prefix = "model:";
-  const ChatTemplate chosen =
-      named != templates.end()
-          ? *named
-          : of_model(name.starts_with(of_model_prefix) ? name.substr(of_model_prefix.size()) : "",
-                     model_folder, tokenizer, templates, key);
-  const auto written = [&](std::int32_t id) {
-    return tokenizer.decode(std::span<const std::int32_t>(&id, 1), false);
-  };
-  const auto bos = tokenizer.bos_id();
-  const bool needs_eos = !chosen.model && chosen.text.find("{eos}") != std::string::npos;
-  ChatTemplate chat =
-      chosen.with_tokens(bos ? written(*bos) : "", needs_eos ? written(tokenizer.eos_id()) : "");
-  if (!tokenizer.id(chat.stop)) {
+  const std::string own =
+      name.starts_with(of_model_prefix) ? name.substr(of_model_prefix.size()) : std::string();
+  const ChatTemplate chat = bound(
+      is_known ? *named : choose(model_templates(model_folder, key), own, model_folder, known, key),
+      is_known, model_folder, tokenizer, known, key);
+  if (!tokenizer.id(chat.stop) && (is_known || !chat.stop.empty())) {
     core::fail(core::ErrorKind::input,
                {model_folder.string(),
                 fmt::format("the tokenizer has no token \"{}\"", core::one_line(chat.stop)),

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Which of the known chat templates a model was published with.
+// The chat template of a run: one of this program, or what the model was published with.
 
 #include <filesystem>
 #include <map>
@@ -26,19 +26,12 @@ struct ModelTemplates {
 ModelTemplates model_templates(const std::filesystem::path& model_folder,
                                const std::string& key = "data.template");
 
-/// The one of `templates` that a Jinja text stands for, by its fingerprint or its marks; nullptr if
-/// none does, or more than one; also what to_jinja wrote. White space, kinds of quotes and ways to
-/// write a field do not matter.
-const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTemplate> templates);
-
-/// Fingerprint of a Jinja text as `recognise` compares it: for `known` in a template's file.
-std::string template_fingerprint(std::string_view jinja);
-
 /// The template named `name`, or the model's if `name` is "model" (its default, and for
 /// conversations with tools its "tool_use" if it has one) or "model:NAME" (the one of that name),
-/// with the tokenizer's begin and end tokens in it. Throws: ErrorKind::input if the model has none,
-/// or none of that name, or if the token that ends an answer is not one token of the tokenizer.
-/// Messages tell users to choose another by `key`: of the deck, or "--template" of a command.
+/// bound to the tokenizer. A model's own is never replaced by one of `templates`. Throws:
+/// ErrorKind::input if the model has none, or none of that name, or if the token that ends an
+/// answer is not one token of the tokenizer. Messages tell users to choose another by `key`: of the
+/// deck, or "--template" of a command.
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
                              const tokenizer::Tokenizer& tokenizer,
                              std::span<const ChatTemplate> templates,

@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A reader of files that hold records: JSON, tables, Parquet.
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "data/records/records.hpp"
 #include "data/text/detail/files.hpp"
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
 
 namespace finetune::data {
 
@@ -34,6 +37,15 @@ class RecordReader : public SampleReader {
 
  protected:
   const Records& records() const { return *records_; }
+
+  /// The bit of Oddity::left_out_part if a part of one of these columns was left out, else none.
+  std::uint32_t left_out_of(std::span<const std::string> columns) const {
+    for (const std::string& part : records_->left_out())
+      for (const std::string& column : columns)
+        if (part.starts_with(column + "."))
+          return static_cast<std::uint32_t>(Oddity::left_out_part);
+    return 0;
+  }
 
  private:
   /// Fills `sample` from record `i`; where it stands is known. Throws: ErrorKind::input.

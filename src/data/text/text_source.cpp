@@ -18,6 +18,14 @@ std::uint32_t bit(Oddity oddity) {
   return static_cast<std::uint32_t>(oddity);
 }
 
+/// Tokens at which generation stops, and what the template ends answers with.
+std::vector<std::int32_t> policy_ends(const TokenizePolicy& policy) {
+  std::vector<std::int32_t> ends = policy.ends;
+  for (const std::int32_t id : policy.chat ? policy.chat->ends : std::vector<std::int32_t>())
+    if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+  return ends;
+}
+
 /// Everything of a format, its columns and a policy that decides tokens, as text to compare.
 std::string describe(const Format& format, const Columns& columns, const TokenizePolicy& policy,
                      const tokenizer::Tokenizer& tokenizer) {
@@ -33,9 +41,9 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
                       tokenizer.fingerprint());
   if (policy.labels.exists()) text += fmt::format("labels {}\n", policy.labels.settings);
   if (policy.chat) {
-    text += fmt::format("{} {} {}\n{}", policy.rewrites ? "rewrites" : "template",
-                        policy.chat->name, policy.chat->begin, policy.chat->text);
-    text += fmt::format("\nends {}\n", fmt::join(policy.ends, " "));
+    text += fmt::format("{} {}\n{}{}", policy.rewrites ? "rewrites" : "template", policy.chat->name,
+                        policy.chat->text, policy.chat->for_tools);
+    text += fmt::format("\nends {}\n", fmt::join(policy_ends(policy), " "));
   }
   return text;
 }
@@ -71,16 +79,21 @@ TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& forma
                        const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
+      template_kwargs_(columns.template_kwargs),
       policy_(policy),
       tokenizer_(tokenizer),
       settings_(describe(format, columns, policy, tokenizer)) {
   if (!format.has_tokens) tokenizer_.eos_id();  // throws if there is none
-  stop_ids_ = policy_.ends;
-  const auto add = [&](std::optional<std::int32_t> id) {
-    if (id && std::ranges::find(stop_ids_, *id) == stop_ids_.end()) stop_ids_.push_back(*id);
-  };
-  add(tokenizer_.find_eos_id());
-  if (policy_.chat) add(tokenizer_.id(policy_.chat->stop));
+  stop_ids_ = policy_ends(policy_);
+  const auto end = tokenizer_.find_eos_id();
+  if (end && std::ranges::find(stop_ids_, *end) == stop_ids_.end()) stop_ids_.push_back(*end);
+}
+
+Sample TextSource::read(std::int64_t i) const {
+  Sample sample = reader_->sample(i);
+  add_template_kwargs(template_kwargs_, sample.conversation);
+  if (sample.rejected) add_template_kwargs(template_kwargs_, sample.rejected->conversation);
+  return sample;
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
@@ -181,7 +194,7 @@ SourceSample TextSource::labelled(const Sample& sample) const {
 }
 
 SourceSample TextSource::sample(std::int64_t i) const {
-  const Sample sample = reader_->sample(i);
+  const Sample sample = read(i);
   if (policy_.labels.exists()) return labelled(sample);
   SourceSample made;
   made.oddities = sample.oddities;
@@ -226,7 +239,7 @@ std::string TextSource::trained_text(std::span<const std::int32_t> ids) const {
 }
 
 std::optional<Question> TextSource::question(std::int64_t i) const {
-  const Sample sample = reader_->sample(i);
+  const Sample sample = read(i);
   const Tokens tokens = this->sample(i).tokens;
   std::size_t end = tokens.ids.size();
   while (end > 0 && tokens.labels[end - 1] == not_trained)

@@ -82,6 +82,8 @@ class TextSource final : public SampleSource {
     bool ends = true;  ///< the tokenizer's own begin and end tokens belong around it
     std::uint32_t oddities = 0;
   };
+  /// Sample i with the deck's names for the template.
+  Sample read(std::int64_t i) const;
   Written write(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
   SourceSample labelled(const Sample& sample) const;
@@ -91,6 +93,7 @@ class TextSource final : public SampleSource {
 
   std::unique_ptr<SampleReader> reader_;
   Layout layout_;
+  OrderedJson template_kwargs_;
   TokenizePolicy policy_;
   tokenizer::Tokenizer tokenizer_;
   std::vector<std::int32_t> stop_ids_;

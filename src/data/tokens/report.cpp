@@ -47,6 +47,10 @@ std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq
   add(SampleKind::empty_answer, "with an empty answer");
   add(SampleKind::missing_end_of_turn, "with a trained answer that no end token follows");
   add(SampleKind::unknown_role, "with a message of an unknown role, which was left out");
+  add(SampleKind::left_out_part,
+      "of a table with times, maps or bytes inside the columns of chats, which were left out");
+  add(SampleKind::not_written,
+      "with reasoning or calls of an answer that the chat template leaves out");
   add(SampleKind::special_name, "with the name of a special token in the text, which stays text");
   add(SampleKind::held_ends,
       "that hold the tokenizer's begin or end token already, which is not written twice");

@@ -23,11 +23,14 @@ enum class SampleKind {
   special_name,         ///< the name of a special token in the text, which stays text
   unknown_role,         ///< a message of a role the template does not know was left out
   held_ends,            ///< the tokenizer's begin or end token in the data, which stands there once
+  left_out_part,        ///< from a table of whose columns parts (times, maps, bytes) were left out
+  not_written,          ///< reasoning or calls of a trained answer that the template leaves out
   duplicate,            ///< the same tokens and labels as an earlier sample of the data set
 };
-inline constexpr std::array<const char*, 9> kind_names = {
-    "overlong",      "truncated",     "masked",    "empty_answers", "missing_end_of_turn",
-    "special_names", "unknown_roles", "held_ends", "duplicates"};
+inline constexpr std::array<const char*, 11> kind_names = {
+    "overlong",      "truncated",     "masked",    "empty_answers",  "missing_end_of_turn",
+    "special_names", "unknown_roles", "held_ends", "left_out_parts", "not_written",
+    "duplicates"};
 inline constexpr std::size_t num_kinds = kind_names.size();
 
 struct Count {

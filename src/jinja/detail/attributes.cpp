@@ -37,7 +37,9 @@ void refuse_changes(const std::string& name, std::initializer_list<std::string_v
     throw Problem(fmt::format("{}.{} would change it, which templates may not", of, name));
 }
 
-std::optional<Value> method_of_mapping(const Value& value, const std::string& name) {
+std::optional<Value> method_of_mapping(const Value& whole, const std::string& name) {
+  // A text may be a dict, too.
+  const Value value = whole.is_mapping() ? whole : Value(*whole.mapping_or_null());
   refuse_changes(name, {"clear", "pop", "popitem", "setdefault", "update"}, "dict");
   const auto none = [name](const Arguments& arguments) { arguments.require("dict." + name, 0); };
   if (name == "items")
@@ -77,18 +79,23 @@ std::optional<Value> method_of_sequence(const Value& value, const std::string& n
 std::optional<Value> member_of(const Value& value, const std::string& name, Budget& budget) {
   if (value.is_callable())
     return value.callable().field ? value.callable().field(name) : std::nullopt;
-  if (value.is_string()) return method_of_string(value, name, budget);
+  if (value.is_string()) {
+    auto method = method_of_string(value, name, budget);
+    if (!method && value.mapping_or_null() != nullptr) method = method_of_mapping(value, name);
+    return method;
+  }
   if (value.is_sequence()) return method_of_sequence(value, name);
   if (!value.is_mapping()) return std::nullopt;
   if (!value.mapping().is_namespace) return method_of_mapping(value, name);
-  const Value* found = value.mapping().find(name);
+  const Value* found = value.mapping().named(name);
   return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
 /// By key or place; nothing if there is none.
 std::optional<Value> element_of(const Value& value, const Value& key) {
-  if (value.is_mapping() && !value.mapping().is_namespace) {
-    const Value* found = value.mapping().find(key);
+  const Mapping* mapping = value.mapping_or_null();
+  if (mapping != nullptr && !mapping->is_namespace && (value.is_mapping() || key.is_string())) {
+    const Value* found = mapping->find(key);
     return found != nullptr ? std::optional(*found) : std::nullopt;
   }
   if (!key.is_integer() || !(value.is_sequence() || value.is_string())) return std::nullopt;
@@ -98,7 +105,13 @@ std::optional<Value> element_of(const Value& value, const Value& key) {
     if (i < 0 || i >= size) return std::nullopt;
     return Value(items[static_cast<std::size_t>(i)]);
   };
-  return value.is_string() ? at(characters_of(value.string())) : at(value.sequence().items);
+  if (value.is_sequence()) return at(value.sequence().items);
+  if (const Value* structure = value.structure_or_null()) return element_of(*structure, key);
+  const auto characters = characters_of(value.string());
+  const auto character = at(characters);
+  if (!character) return std::nullopt;
+  const std::int64_t i = key.integer() < 0 ? key.integer() + std::ssize(characters) : key.integer();
+  return Value(value.text().part(characters[static_cast<std::size_t>(i)]));
 }
 
 Value missing(const Value& value, const std::string& what, const Budget& budget) {
@@ -116,6 +129,12 @@ std::int64_t bound(const Value& place, std::int64_t size, std::int64_t step,
 }
 
 }  // namespace
+
+bool is_method_of_mapping(std::string_view name) {
+  constexpr std::array<std::string_view, 10> methods = {
+      "clear", "pop", "popitem", "setdefault", "update", "items", "values", "keys", "copy", "get"};
+  return std::ranges::find(methods, name) != methods.end();
+}
 
 Value attribute_of(const Value& value, const std::string& name, Budget& budget) {
   require_defined(value);
@@ -140,7 +159,8 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   require_defined(value);
   if (!value.is_string() && !value.is_sequence())
     throw Problem(fmt::format("{} has no slices", value.type_name()));
-  const std::vector<Value> items = elements_of(value);
+  const std::vector<Value> items =
+      value.is_string() ? letters_of(value.text()) : elements_of(value);
   const auto size = static_cast<std::int64_t>(items.size());
   const std::int64_t step = step_value.is_none() ? 1 : integer_of(step_value, "a slice's step");
   if (step == 0) throw Problem("a slice's step is not 0");
@@ -151,9 +171,9 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   for (std::int64_t i = first; step < 0 ? i > last : i < last; i += step)
     taken.push_back(items[static_cast<std::size_t>(i)]);
   if (value.is_sequence()) return Sequence{std::move(taken), value.sequence().is_tuple};
-  std::string text;
+  Text text;
   for (const Value& character : taken)
-    text += character.string();
+    text += character.text();
   budget.spend_bytes(static_cast<std::int64_t>(text.size()));
   return text;
 }

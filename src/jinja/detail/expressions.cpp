@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "jinja/detail/filters.hpp"
 #include "jinja/detail/library.hpp"
 #include "jinja/detail/nodes.hpp"
 
@@ -15,22 +16,37 @@ Value value_or_none(const ExpressionPtr& expression, Run& run, const ScopePtr& s
 
 /// "message.content.split", where the text says it so.
 std::string name_of(const Expression& expression) {
-  if (const auto* name = dynamic_cast<const Name*>(&expression)) return name->name;
+  if (const auto* name = dynamic_cast<const Name*>(&expression)) return *name->name;
   if (const auto* attribute = dynamic_cast<const Attribute*>(&expression))
     return name_of(*attribute->of) + "." + attribute->name;
   return "what is called";
 }
 
-bool holds(const std::string& sign, const Value& a, const Value& b) {
-  if (sign == "==") return a == b;
-  if (sign == "!=") return !(a == b);
-  if (sign == "in" || sign == "not in") return contains(b, a) == (sign == "in");
+bool holds(Relation relation, const Value& a, const Value& b) {
+  switch (relation) {
+    case Relation::equal:
+      return a == b;
+    case Relation::unequal:
+      return !(a == b);
+    case Relation::in:
+      return contains(b, a);
+    case Relation::not_in:
+      return !contains(b, a);
+    default:
+      break;
+  }
   require_defined(a);
   require_defined(b);
   const int order = compare(a, b);
-  if (sign == "<") return order < 0;
-  if (sign == "<=") return order <= 0;
-  return sign == ">" ? order > 0 : order >= 0;
+  if (relation == Relation::less) return order < 0;
+  if (relation == Relation::at_most) return order <= 0;
+  return relation == Relation::greater ? order > 0 : order >= 0;
+}
+
+/// What a dict holds under the name, where that needs no copy; null: another way finds it.
+const Value* held_in(const Value& value, std::string_view name, bool is_method) {
+  if (!value.is_mapping() || name.starts_with("__")) return nullptr;
+  return is_method && !value.mapping().is_namespace ? nullptr : value.mapping().named(name);
 }
 
 }  // namespace
@@ -41,14 +57,14 @@ Scope::~Scope() {
   }
 }
 
-const Value* Scope::find(const std::string& name) const {
+const Value* Scope::find(Symbol name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get())
     for (const auto& [own, value] : scope->own_)
       if (own == name) return &value;
   return nullptr;
 }
 
-void Scope::set(const std::string& name, Value value) {
+void Scope::set(Symbol name, Value value) {
   for (auto& [own, held] : own_) {
     if (own != name) continue;
     held = std::move(value);
@@ -87,39 +103,83 @@ Value Literal::value(Run& run, const ScopePtr&) const {
   return held;
 }
 
+const Value& Literal::look(Run& run, const ScopePtr&, Value&) const {
+  run.budget.spend();
+  return held;
+}
+
 Value Name::value(Run& run, const ScopePtr& scope) const {
+  Value made;
+  return look(run, scope, made);
+}
+
+const Value& Name::look(Run& run, const ScopePtr& scope, Value& made) const {
   run.budget.spend();
   if (const Value* found = scope->find(name)) return *found;
-  if (auto known = global(name, run.now_s, run.budget)) return *known;
-  return run.budget.undefined(name);
+  auto known = global(*name, run.now_s, run.budget);
+  return made = known ? *std::move(known) : run.budget.undefined(*name);
 }
 
 Value SequenceDisplay::value(Run& run, const ScopePtr& scope) const {
   std::vector<Value> values;
+  values.reserve(items.size());
   for (const ExpressionPtr& item : items)
     values.push_back(item->value(run, scope));
   return Sequence{std::move(values), is_tuple};
 }
 
+/// A message that the template makes anew is part of the element that it quotes.
 Value DictDisplay::value(Run& run, const ScopePtr& scope) const {
   Mapping mapping;
+  mapping.element = run.element_of(run.turn);
   for (const auto& [key, item] : items) {
     const Value name = key->value(run, scope);
-    mapping.set(name, item->value(run, scope));
+    Value held = item->value(run, scope);
+    if (held.is_string())
+      if (const Origin said = held.text().data_origin(); said.element != Origin::none)
+        mapping.element = said.element;
+    mapping.set(name, std::move(held));
   }
   return mapping;
 }
 
+Attribute::Attribute(ExpressionPtr whole, std::string n)
+    : of(std::move(whole)), name(std::move(n)), is_method(is_method_of_mapping(name)) {}
+
 Value Attribute::value(Run& run, const ScopePtr& scope) const {
-  const Value held = of->value(run, scope);
+  Value made;
+  return look(run, scope, made);
+}
+
+const Value& Attribute::look(Run& run, const ScopePtr& scope, Value& made) const {
+  Value room;
+  const Value& held = of->look(run, scope, room);
   run.budget.spend();
-  return attribute_of(held, name, run.budget);
+  // What lies in `room` goes with it.
+  if (const Value* found = held_in(held, name, is_method))
+    return &held == &room ? (made = *found) : *found;
+  return made = attribute_of(held, name, run.budget);
+}
+
+Item::Item(ExpressionPtr whole, ExpressionPtr k) : of(std::move(whole)), key(std::move(k)) {
+  if (const auto* name = dynamic_cast<const Name*>(key.get())) index = name->name;
+  const auto* attribute = dynamic_cast<const Attribute*>(key.get());
+  counts = index != nullptr || (attribute != nullptr && attribute->name == "index0");
 }
 
 Value Item::value(Run& run, const ScopePtr& scope) const {
+  Value made;
+  return look(run, scope, made);
+}
+
+const Value& Item::look(Run& run, const ScopePtr& scope, Value& made) const {
   const Value held = of->value(run, scope);
   run.budget.spend();
-  return item_of(held, key->value(run, scope), run.budget);
+  Value room;
+  const Value& place = key->look(run, scope, room);
+  made = item_of(held, place, run.budget);
+  if (counts && made.is_mapping()) run.reach(made.mapping().element, Reach::indexed, index);
+  return made;
 }
 
 Value Slice::value(Run& run, const ScopePtr& scope) const {
@@ -132,54 +192,81 @@ Value Call::value(Run& run, const ScopePtr& scope) const {
   const Value called = callee->value(run, scope);
   const Arguments values = arguments.values(run, scope);
   run.budget.spend();
-  return call(called, values, name_of(*callee));
+  return call(called, values, called.is_callable() ? std::string() : name_of(*callee));
 }
 
+Filter::Filter(std::string n) : name(std::move(n)), function(filter_of(name)) {}
+
 Value Filter::value(Run& run, const ScopePtr& scope) const {
+  Value room;
+  if (arguments.is_empty()) return apply(of->look(run, scope, room), run, scope);
   return apply(of->value(run, scope), run, scope);
 }
 
 Value Filter::apply(const Value& to, Run& run, const ScopePtr& scope) const {
   const Arguments values = arguments.values(run, scope);
   run.budget.spend();
-  return filtered(name, to, values, run.budget);
+  return function({to, values, name, run.budget});
 }
 
+Test::Test(std::string n) : name(std::move(n)), question(*question_of(name)) {}
+
 Value Test::value(Run& run, const ScopePtr& scope) const {
+  if (arguments.is_empty()) {
+    Value room;
+    const Value& held = of->look(run, scope, room);
+    run.budget.spend();
+    return tested(question, name, held, {}) != is_negated;
+  }
   const Value held = of->value(run, scope);
   run.budget.spend();
-  return tested(name, held, arguments.values(run, scope)) != is_negated;
+  return tested(question, name, held, arguments.values(run, scope)) != is_negated;
 }
 
 Value Unary::value(Run& run, const ScopePtr& scope) const {
-  const Value held = of->value(run, scope);
+  Value room;
+  const Value& held = of->look(run, scope, room);
   run.budget.spend();
-  if (sign == "not") return !held.is_true();
+  if (sign == Sign::negation) return !held.is_true();
   require_defined(held);
+  const bool is_minus = sign == Sign::minus;
   if (!held.is_number())
-    throw Problem(fmt::format("{} asks for a number, not {}", sign, held.type_name()));
-  return compute(sign, Value(0), held, run.budget);
+    throw Problem(
+        fmt::format("{} asks for a number, not {}", is_minus ? "-" : "+", held.type_name()));
+  return compute(is_minus ? Operation::subtract : Operation::add, Value(0), held, run.budget);
 }
 
 Value Binary::value(Run& run, const ScopePtr& scope) const {
   const Value a = left->value(run, scope);
   run.budget.spend();
-  if (sign == "and") return a.is_true() ? right->value(run, scope) : a;
-  if (sign == "or") return a.is_true() ? a : right->value(run, scope);
-  const Value b = right->value(run, scope);
-  if (sign != "~") return compute(sign, a, b, run.budget);
-  std::string text = to_text(a) + to_text(b);
+  Value room;
+  return compute(operation, a, right->look(run, scope, room), run.budget);
+}
+
+Value Logic::value(Run& run, const ScopePtr& scope) const {
+  Value a = left->value(run, scope);
+  run.budget.spend();
+  return a.is_true() == is_and ? right->value(run, scope) : a;
+}
+
+Value Concatenation::value(Run& run, const ScopePtr& scope) const {
+  Text text = to_written(left->value(run, scope));
+  run.budget.spend();
+  Value room;
+  const Value& b = right->look(run, scope, room);
+  text += b.is_string() ? b.text() : to_written(b);
   run.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
   return text;
 }
 
 Value Comparison::value(Run& run, const ScopePtr& scope) const {
   Value left = first->value(run, scope);
-  for (const auto& [sign, expression] : rest) {
-    Value right = expression->value(run, scope);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    Value room;
+    const Value& right = rest[i].second->look(run, scope, room);
     run.budget.spend();
-    if (!holds(sign, left, right)) return false;
-    left = std::move(right);
+    if (!holds(rest[i].first, left, right)) return false;
+    if (i + 1 < rest.size()) left = Value(right);
   }
   return true;
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 namespace finetune::jinja::detail {
-namespace {
 
 FilterFunction filter_of(const std::string& name) {
   for (const FilterTable* table :
@@ -15,21 +14,10 @@ FilterFunction filter_of(const std::string& name) {
   throw Problem(fmt::format("there is no filter \"{}\"", name));
 }
 
-}  // namespace
-
 std::vector<Value> Filtering::elements() const {
   std::vector<Value> all = elements_of(value);
   budget.spend(static_cast<std::int64_t>(all.size()));
   return all;
-}
-
-void require_filter(const std::string& name) {
-  filter_of(name);
-}
-
-Value filtered(const std::string& name, const Value& value, const Arguments& arguments,
-               Budget& budget) {
-  return filter_of(name)({value, arguments, name, budget});
 }
 
 }  // namespace finetune::jinja::detail

@@ -24,10 +24,10 @@ struct Filtering {
   }
   /// Its value as text, as Python's str().
   std::string text() const { return to_text(value); }
+  Text written() const { return to_written(value); }
   std::vector<Value> elements() const;
 };
 
-using FilterFunction = Value (*)(const Filtering&);
 using FilterTable = std::unordered_map<std::string, FilterFunction>;
 
 const FilterTable& filters_of_text();

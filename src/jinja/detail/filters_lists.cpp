@@ -30,13 +30,13 @@ Value end_of(const Filtering& f, bool is_last) {
 }
 
 Value join(const Filtering& f) {
-  const std::string between = to_text(f.get(0, "d", ""));
+  const Text between = to_written(f.get(0, "d", ""));
   const Value path = f.get(1, "attribute");
-  std::string text;
+  Text text;
   bool is_first = true;
   for (const Value& one : f.elements()) {
     if (!is_first) text += between;
-    text += to_text(path.is_none() ? one : by_path(one, path, f.budget));
+    text += to_written(path.is_none() ? one : by_path(one, path, f.budget));
     is_first = false;
   }
   f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
@@ -45,18 +45,19 @@ Value join(const Filtering& f) {
 
 Value reverse(const Filtering& f) {
   require_defined(f.value);
-  std::vector<Value> all = f.elements();
+  std::vector<Value> all = f.value.is_string() ? letters_of(f.value.text()) : f.elements();
   std::ranges::reverse(all);
   if (!f.value.is_string()) return all;
-  std::string text;
+  Text text;
   for (const Value& one : all)
-    text += one.string();
+    text += one.text();
   return text;
 }
 
 Value pairs(const Filtering& f) {
   if (f.value.is_undefined()) return std::vector<Value>();
-  if (!f.value.is_mapping()) throw Problem("items asks for a dict, not " + f.value.type_name());
+  if (f.value.mapping_or_null() == nullptr)
+    throw Problem("items asks for a dict, not " + f.value.type_name());
   return call(attribute_of(f.value, "items", f.budget), {}, "items");
 }
 
@@ -91,11 +92,12 @@ Value sort(const Filtering& f) {
 }
 
 Value dict_sort(const Filtering& f) {
-  if (!f.value.is_mapping()) throw Problem("dictsort asks for a dict, not " + f.value.type_name());
+  const Mapping* mapping = f.value.mapping_or_null();
+  if (mapping == nullptr) throw Problem("dictsort asks for a dict, not " + f.value.type_name());
   const bool has_case = f.get(0, "case_sensitive", false).is_true();
   const bool is_by_value = to_text(f.get(1, "by", "key")) == "value";
   std::vector<std::pair<Value, Value>> keyed;
-  for (const auto& [key, value] : f.value.mapping().items)
+  for (const auto& [key, value] : mapping->items)
     keyed.emplace_back(key_of(is_by_value ? value : key, Value(), has_case, f.budget),
                        Value::tuple({key, value}));
   sort_by(keyed, f.get(2, "reverse", false).is_true());
@@ -172,14 +174,16 @@ Value map(const Filtering& f) {
   if (!f.value.is_true()) return made;
   const Value* path = f.arguments.find(SIZE_MAX, "attribute");
   Arguments rest = f.arguments;
+  std::string filter;
   if (path == nullptr) {
     if (rest.positional.empty()) throw Problem("map asks for a filter, or for attribute=");
+    filter = to_text(rest.positional.front());
     rest.positional.erase(rest.positional.begin());
   }
   for (const Value& one : f.elements()) {
     f.budget.spend();
     if (path == nullptr) {
-      made.push_back(filtered(to_text(f.arguments.positional[0]), one, rest, f.budget));
+      made.push_back(filter_of(filter)({one, rest, filter, f.budget}));
       continue;
     }
     Value found = by_path(one, *path, f.budget);
@@ -200,17 +204,19 @@ Value choose(const Filtering& f) {
     rest.positional.erase(rest.positional.begin());
   }
   std::string test;
+  std::optional<Question> question;
   if (!rest.positional.empty()) {
     test = to_text(rest.positional.front());
     rest.positional.erase(rest.positional.begin());
-    if (!is_test(test)) throw Problem("there is no test \"" + test + "\"");
+    question = question_of(test);
+    if (!question) throw Problem("there is no test \"" + test + "\"");
   }
   std::vector<Value> kept;
   if (!f.value.is_true()) return kept;
   for (const Value& one : f.elements()) {
     f.budget.spend();
     const Value looked_at = has_path ? by_path(one, path, f.budget) : one;
-    const bool holds = test.empty() ? looked_at.is_true() : tested(test, looked_at, rest);
+    const bool holds = question ? tested(*question, test, looked_at, rest) : looked_at.is_true();
     if (holds == keeps) kept.push_back(one);
   }
   return kept;

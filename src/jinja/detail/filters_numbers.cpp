@@ -81,14 +81,16 @@ Value absolute(const Filtering& f) {
   require_defined(f.value);
   if (!f.value.is_number()) throw Problem("abs asks for a number, not " + f.value.type_name());
   if (f.value.is_float()) return std::abs(f.value.number());
-  return f.value.integer() < 0 ? compute("-", 0, f.value, f.budget) : Value(f.value.integer());
+  return f.value.integer() < 0 ? compute(Operation::subtract, 0, f.value, f.budget)
+                               : Value(f.value.integer());
 }
 
 Value sum(const Filtering& f) {
   const Value path = f.get(0, "attribute");
   Value total = f.get(1, "start", 0);
   for (const Value& one : f.elements())
-    total = compute("+", total, path.is_none() ? one : by_path(one, path, f.budget), f.budget);
+    total = compute(Operation::add, total, path.is_none() ? one : by_path(one, path, f.budget),
+                    f.budget);
   return total;
 }
 

@@ -12,18 +12,18 @@ namespace {
 
 Value trim(const Filtering& f) {
   const Value chars = f.get(0, "chars");
-  const std::string text = f.text();
-  return chars.is_none() ? stripped(text, Ends::both) : stripped(text, Ends::both, to_text(chars));
+  const Text text = f.written();
+  return text.part(chars.is_none() ? stripped(text.bytes(), Ends::both)
+                                   : stripped(text.bytes(), Ends::both, to_text(chars)));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines(1);
-  for (const char c : text) {
-    if (c == '\n')
-      lines.emplace_back();
-    else
-      lines.back() += c;
-  }
+std::vector<Text> lines_of(const Text& text) {
+  std::vector<Text> lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.bytes().find('\n', begin)) != std::string::npos;
+       begin = end + 1)
+    lines.push_back(text.part(begin, end - begin));
+  lines.push_back(text.part(begin, text.size() - begin));
   return lines;
 }
 
@@ -37,13 +37,14 @@ Value indent(const Filtering& f) {
                            std::clamp<std::int64_t>(integer_of(width, "indent: width"), 0, 10'000)),
                        ' ');
   const bool first = f.get(1, "first", false).is_true(), blank = f.get(2, "blank", false).is_true();
-  std::string text;
-  const std::vector<std::string> lines = lines_of(f.text());
+  Text text;
+  const std::vector<Text> lines = lines_of(f.written());
+  const Origin between = data_origin(f.value);
   f.budget.spend_bytes(static_cast<std::int64_t>(lines.size() * indentation.size()));
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) text += '\n';
-    const bool has_indentation = i == 0 ? first : blank || !lines[i].empty();
-    if (has_indentation) text += indentation;
+    if (i > 0) text.append("\n", between);
+    const bool has_indentation = i == 0 ? first : blank || lines[i].size() > 0;
+    if (has_indentation) text.append(indentation, between);
     text += lines[i];
   }
   return text;
@@ -72,7 +73,7 @@ Value escape(const Filtering& f) {
         text += c;
     }
   }
-  return text;
+  return f.written().with_bytes(std::move(text));
 }
 
 /// A word begins behind white space, a dash or an opening bracket.
@@ -86,14 +87,14 @@ Value title(const Filtering& f) {
     text += begins ? upper(c) : lower(c);
     begins = is_between;
   }
-  return text;
+  return f.written().with_bytes(std::move(text));
 }
 
 Value truncate(const Filtering& f) {
   const std::int64_t length = f.integer(0, "length", 255), leeway = f.integer(3, "leeway", 5);
   const std::string end = to_text(f.get(2, "end", "..."));
-  const std::string text = f.text();
-  const auto characters = characters_of(text);
+  const Text text = f.written();
+  const auto characters = characters_of(text.bytes());
   if (static_cast<std::int64_t>(characters.size()) <= length + leeway) return text;
   const std::int64_t kept = length - num_characters(end);
   if (kept < 0) throw Problem("truncate: the end is longer than what it ends");
@@ -101,7 +102,9 @@ Value truncate(const Filtering& f) {
   for (std::int64_t i = 0; i < kept; ++i)
     cut += characters[static_cast<std::size_t>(i)];
   if (!f.get(1, "killwords", false).is_true()) cut = cut.substr(0, cut.rfind(' '));
-  return cut + end;
+  Text whole = text.part(0, cut.size());
+  whole.append(end);
+  return whole;
 }
 
 Value word_count(const Filtering& f) {
@@ -132,7 +135,7 @@ Value json(const Filtering& f) {
   style.sorts_keys = f.get(3, "sort_keys", false).is_true();
   std::string text = to_json(f.value, style);
   f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
-  return text;
+  return Text(std::move(text), data_origin(f.value));
 }
 
 Value replace(const Filtering& f) {
@@ -141,18 +144,18 @@ Value replace(const Filtering& f) {
   require_defined(old);
   require_defined(by);
   const Value count = f.get(2, "count");
-  std::string text = replaced(f.text(), to_text(old), to_text(by),
-                              count.is_none() ? -1 : integer_of(count, "replace: count"));
+  Text text = replaced(f.written(), to_text(old), to_written(by),
+                       count.is_none() ? -1 : integer_of(count, "replace: count"));
   f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
   return text;
 }
 
 Value format(const Filtering& f) {
-  return compute("%", f.text(), Value::tuple(f.arguments.positional), f.budget);
+  return compute(Operation::remainder, f.written(), Value::tuple(f.arguments.positional), f.budget);
 }
 
 Value center(const Filtering& f) {
-  const Value text = f.text();
+  const Value text = f.written();
   return call(*method_of_string(text, "center", f.budget), {{f.integer(0, "width", 80)}}, "center");
 }
 
@@ -164,11 +167,14 @@ const FilterTable& filters_of_text() {
       {"indent", indent},
       {"escape", escape},
       {"e", escape},
-      {"safe", [](const Filtering& f) -> Value { return f.text(); }},
-      {"string", [](const Filtering& f) -> Value { return f.text(); }},
-      {"upper", [](const Filtering& f) -> Value { return upper(f.text()); }},
-      {"lower", [](const Filtering& f) -> Value { return lower(f.text()); }},
-      {"capitalize", [](const Filtering& f) -> Value { return capitalised(f.text()); }},
+      {"safe", [](const Filtering& f) -> Value { return f.written(); }},
+      {"string", [](const Filtering& f) -> Value { return f.written(); }},
+      {"upper",
+       [](const Filtering& f) -> Value { return f.written().with_bytes(upper(f.text())); }},
+      {"lower",
+       [](const Filtering& f) -> Value { return f.written().with_bytes(lower(f.text())); }},
+      {"capitalize",
+       [](const Filtering& f) -> Value { return f.written().with_bytes(capitalised(f.text())); }},
       {"title", title},
       {"truncate", truncate},
       {"wordcount", word_count},

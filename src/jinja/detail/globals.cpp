@@ -37,6 +37,7 @@ Mapping mapping_of(const Arguments& arguments, const char* of) {
     const Value& first = arguments.positional.front();
     if (!first.is_mapping()) throw Problem(fmt::format("{} asks for a dict", of));
     mapping.items = first.mapping().items;
+    mapping.element = first.mapping().element;
   }
   return mapping;
 }

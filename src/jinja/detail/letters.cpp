@@ -57,7 +57,8 @@ bool is_printable(char32_t c) {
 }
 
 std::string upper(std::string_view text) {
-  return replaced(mapped(text, utf8proc_toupper), "\u1E9E", "SS", -1);
+  const Text upper(mapped(text, utf8proc_toupper));
+  return replaced(upper, "\u1E9E", Text("SS"), -1).bytes();
 }
 
 std::string lower(std::string_view text) {
@@ -81,26 +82,28 @@ std::string titled(std::string_view text) {
   return made;
 }
 
-std::string replaced(std::string_view text, std::string_view old, std::string_view by,
-                     std::int64_t most) {
-  std::string made;
+Text replaced(const Text& text, std::string_view old, const Text& by, std::int64_t most) {
+  Text made;
+  const std::string_view bytes = text.bytes();
+  std::size_t done = 0;
   if (old.empty()) {
-    for (const std::string_view character : characters_of(text)) {
+    for (const std::string_view character : characters_of(bytes)) {
       if (most != 0) {
         made += by;
         --most;
       }
-      made += character;
+      made += text.part(character);
     }
     if (most != 0) made += by;
     return made;
   }
-  for (std::size_t at; most != 0 && (at = text.find(old)) != std::string_view::npos; --most) {
-    made += text.substr(0, at);
+  for (std::size_t at; most != 0 && (at = bytes.find(old, done)) != std::string_view::npos;
+       --most) {
+    made += text.part(done, at - done);
     made += by;
-    text.remove_prefix(at + old.size());
+    done = at + old.size();
   }
-  made += text;
+  made += text.part(done, bytes.size() - done);
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "jinja/detail/characters.hpp"
+#include "jinja/text.hpp"
 
 namespace finetune::jinja::detail {
 
@@ -32,7 +33,6 @@ std::string capitalised(std::string_view text);
 /// The same of every word, as Python's str.title: a word is letters in a row.
 std::string titled(std::string_view text);
 /// At most `most` times; negative: everywhere.
-std::string replaced(std::string_view text, std::string_view old, std::string_view by,
-                     std::int64_t most);
+Text replaced(const Text& text, std::string_view old, const Text& by, std::int64_t most);
 
 }  // namespace finetune::jinja::detail

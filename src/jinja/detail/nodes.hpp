@@ -8,13 +8,36 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "jinja/detail/library.hpp"
 #include "jinja/template.hpp"
 #include "jinja/value.hpp"
 
 namespace finetune::jinja::detail {
+
+/// A name that a template uses, the same pointer wherever it does.
+using Symbol = const std::string*;
+
+class Symbols {
+ public:
+  Symbol of(const std::string& name) { return &*all_.insert(name).first; }
+  /// Null: the template does not use it.
+  Symbol find(const std::string& name) const {
+    const auto found = all_.find(name);
+    return found == all_.end() ? nullptr : &*found;
+  }
+
+ private:
+  std::unordered_set<std::string> all_;
+
+ public:
+  // What statements set by themselves.
+  const Symbol loop = of("loop"), caller = of("caller"), varargs = of("varargs"),
+               kwargs = of("kwargs");
+};
 
 /// Names that are known at a place, inner ones first.
 class Scope {
@@ -25,29 +48,50 @@ class Scope {
   ~Scope();
 
   /// Null: nobody has set it.
-  const Value* find(const std::string& name) const;
-  void set(const std::string& name, Value value);
+  const Value* find(Symbol name) const;
+  void set(Symbol name, Value value);
+  /// Forgets its own names, for another round of a loop.
+  void clear() { own_.clear(); }
   /// Of a namespace's field. The outermost scope empties that namespace when it ends: one that was
   /// given itself would never be freed.
   void set_field(const Value& of, const std::string& field, Value value);
 
  private:
   std::shared_ptr<Scope> outer_;
-  std::vector<std::pair<std::string, Value>> own_;
+  std::vector<std::pair<Symbol, Value>> own_;
   std::unordered_map<const Mapping*, Value> emptied_at_end_;
+};
+
+/// How a turn came to be an element's: the strongest counts, of equals the first.
+enum class Reach : std::uint8_t { none, named, written, indexed, looped };
+
+/// A round of a loop, or a call of a macro: what is written in it is of the turn of the element
+/// that it is about. It may show only later which one that is, so text refers to the turn.
+struct Turn {
+  std::int32_t outer = Origin::none;
+  std::int32_t element = Origin::none;  ///< none: that of `outer`
+  Reach reach = Reach::none;
+  Symbol index = nullptr;  ///< of a loop or a macro: what may count the elements
 };
 
 /// One rendering.
 struct Run {
+  const Symbols& symbols;
   Budget budget;
   std::int64_t now_s = 0;
   int line = 1;   ///< of what is computed, for messages
   int depth = 0;  ///< of macros and blocks in each other
-  std::string out = {};
-  bool is_captured = false;  ///< what is written goes into a value
-  std::vector<std::pair<std::size_t, std::size_t>> generations = {};
+  Text out = {};
+  std::vector<Turn> turns = {};
+  std::int32_t turn = Origin::none;  ///< the one in force; in `out`, turns are these places
 
-  void write(const std::string& text);
+  /// In the turn in force, but for what was written in another before.
+  void write(const Text& text);
+  void write(std::string_view markup);
+  /// That the turn in force, or the one whose index `index` is, is about an element.
+  void reach(std::int32_t element, Reach how, Symbol index = nullptr);
+  /// The element of the turn; none: of no element.
+  std::int32_t element_of(std::int32_t turn) const;
 };
 
 using ScopePtr = std::shared_ptr<Scope>;
@@ -55,6 +99,11 @@ using ScopePtr = std::shared_ptr<Scope>;
 struct Expression {
   virtual ~Expression() = default;
   virtual Value value(Run& run, const ScopePtr& scope) const = 0;
+  /// The same, not copied where it is held: good until anything else is evaluated. `made` has room
+  /// for one that is not.
+  virtual const Value& look(Run& run, const ScopePtr& scope, Value& made) const {
+    return made = value(run, scope);
+  }
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
@@ -64,19 +113,24 @@ struct CallArguments {
   ExpressionPtr more_positional = nullptr;  ///< *list
   ExpressionPtr more_named = nullptr;       ///< **dict
 
+  bool is_empty() const {
+    return positional.empty() && named.empty() && !more_positional && !more_named;
+  }
   Arguments values(Run& run, const ScopePtr& scope) const;
 };
 
 struct Literal : Expression {
   explicit Literal(Value v) : held(std::move(v)) {}
   Value value(Run& run, const ScopePtr& scope) const override;
+  const Value& look(Run& run, const ScopePtr& scope, Value& made) const override;
   Value held;
 };
 
 struct Name : Expression {
-  explicit Name(std::string n) : name(std::move(n)) {}
+  explicit Name(Symbol n) : name(n) {}
   Value value(Run& run, const ScopePtr& scope) const override;
-  std::string name;
+  const Value& look(Run& run, const ScopePtr& scope, Value& made) const override;
+  Symbol name;
 };
 
 struct SequenceDisplay : Expression {
@@ -91,14 +145,21 @@ struct DictDisplay : Expression {
 };
 
 struct Attribute : Expression {
+  Attribute(ExpressionPtr whole, std::string n);
   Value value(Run& run, const ScopePtr& scope) const override;
+  const Value& look(Run& run, const ScopePtr& scope, Value& made) const override;
   ExpressionPtr of;
   std::string name;
+  bool is_method = false;  ///< of dicts, before any key of that name
 };
 
 struct Item : Expression {
+  Item(ExpressionPtr whole, ExpressionPtr k);
   Value value(Run& run, const ScopePtr& scope) const override;
+  const Value& look(Run& run, const ScopePtr& scope, Value& made) const override;
   ExpressionPtr of, key;
+  bool counts = false;     ///< the key is a name, or loop.index0
+  Symbol index = nullptr;  ///< that name
 };
 
 struct Slice : Expression {
@@ -113,39 +174,58 @@ struct Call : Expression {
 };
 
 struct Filter : Expression {
+  explicit Filter(std::string n);
   Value value(Run& run, const ScopePtr& scope) const override;
   ExpressionPtr of;  ///< null: of a filter block, whose text is given to `apply`
   std::string name;
+  FilterFunction function;
   CallArguments arguments;
 
   Value apply(const Value& to, Run& run, const ScopePtr& scope) const;
 };
 
 struct Test : Expression {
+  explicit Test(std::string n);
   Value value(Run& run, const ScopePtr& scope) const override;
   ExpressionPtr of;
   std::string name;
+  Question question;
   CallArguments arguments;
   bool is_negated = false;
 };
 
 struct Unary : Expression {
   Value value(Run& run, const ScopePtr& scope) const override;
-  std::string sign;  ///< "-", "+" or "not"
+  enum class Sign { minus, plus, negation } sign = Sign::negation;
   ExpressionPtr of;
 };
 
 struct Binary : Expression {
   Value value(Run& run, const ScopePtr& scope) const override;
-  std::string sign;  ///< also "and", "or" and "~"
+  Operation operation = Operation::add;
   ExpressionPtr left, right;
 };
+
+/// a and b, a or b.
+struct Logic : Expression {
+  Value value(Run& run, const ScopePtr& scope) const override;
+  bool is_and = false;
+  ExpressionPtr left, right;
+};
+
+/// a ~ b.
+struct Concatenation : Expression {
+  Value value(Run& run, const ScopePtr& scope) const override;
+  ExpressionPtr left, right;
+};
+
+enum class Relation { equal, unequal, less, at_most, greater, at_least, in, not_in };
 
 /// a < b <= c.
 struct Comparison : Expression {
   Value value(Run& run, const ScopePtr& scope) const override;
   ExpressionPtr first;
-  std::vector<std::pair<std::string, ExpressionPtr>> rest;  ///< also "in" and "not in"
+  std::vector<std::pair<Relation, ExpressionPtr>> rest;
 };
 
 struct Conditional : Expression {
@@ -167,19 +247,19 @@ struct Body {
 
   Flow execute(Run& run, const ScopePtr& scope) const;
   /// What it writes, as text.
-  std::string capture(Run& run, const ScopePtr& scope) const;
+  Text capture(Run& run, const ScopePtr& scope) const;
 };
 
 /// What is assigned to: a name, a field of a namespace, or several of them.
 struct Target {
-  std::string name = {};
+  Symbol name = nullptr;
   std::string field = {};          ///< of a namespace
   std::vector<Target> parts = {};  ///< not empty: those that a value is taken apart into
 
-  void assign(const Value& value, const ScopePtr& scope) const;
+  void assign(const Value& value, Run& run, const ScopePtr& scope) const;
 };
 
-struct Text : Statement {
+struct Markup : Statement {
   using Statement::Statement;
   Flow execute(Run& run, const ScopePtr& scope) const override;
   std::string text;
@@ -220,10 +300,11 @@ struct Macro : Statement {
   Flow execute(Run& run, const ScopePtr& scope) const override;
   /// As a function that sees `scope`. It lives as long as the run.
   Value function(Run& run, const ScopePtr& scope) const;
+  Value call(const Arguments& arguments, Run& run, const ScopePtr& outer) const;
   void bind(const Arguments& arguments, Run& run, const ScopePtr& own) const;
-  std::string name;
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< with defaults, or null
-  bool takes_varargs = false, takes_kwargs = false;  ///< reads them, so more may be given
+  Symbol name = nullptr;
+  std::vector<std::pair<Symbol, ExpressionPtr>> parameters;  ///< with defaults, or null
+  bool takes_varargs = false, takes_kwargs = false;          ///< reads them, so more may be given
   Body body;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/printf.h>
 
+#include <array>
 #include <cmath>
 
 #include "jinja/detail/characters.hpp"
@@ -10,8 +11,10 @@
 namespace finetune::jinja::detail {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sign, const Value& a, const Value& b) {
-  throw Problem(fmt::format("{} {} {} has no meaning", a.type_name(), sign, b.type_name()));
+[[noreturn]] void refuse(Operation operation, const Value& a, const Value& b) {
+  constexpr std::array<const char*, 7> signs = {"+", "-", "*", "/", "//", "%", "**"};
+  throw Problem(fmt::format("{} {} {} has no meaning", a.type_name(),
+                            signs[static_cast<std::size_t>(operation)], b.type_name()));
 }
 
 void require_64_bits(bool is_beyond) {
@@ -38,33 +41,34 @@ std::int64_t power(std::int64_t base, std::int64_t exponent) {
   return result;
 }
 
-Value of_integers(const std::string& sign, std::int64_t a, std::int64_t b) {
+Value of_integers(Operation operation, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (sign == "+" || sign == "-" || sign == "*") {
-    require_64_bits(sign == "+"   ? __builtin_add_overflow(a, b, &result)
-                    : sign == "-" ? __builtin_sub_overflow(a, b, &result)
-                                  : __builtin_mul_overflow(a, b, &result));
+  if (operation == Operation::add || operation == Operation::subtract ||
+      operation == Operation::multiply) {
+    require_64_bits(operation == Operation::add        ? __builtin_add_overflow(a, b, &result)
+                    : operation == Operation::subtract ? __builtin_sub_overflow(a, b, &result)
+                                                       : __builtin_mul_overflow(a, b, &result));
     return result;
   }
-  if (sign == "//") return floor_divide(a, b);
-  if (sign == "%") {
+  if (operation == Operation::floor_divide) return floor_divide(a, b);
+  if (operation == Operation::remainder) {
     const std::int64_t quotient = floor_divide(a, b);
     return a - quotient * b;
   }
-  if (sign == "**" && b >= 0) return power(a, b);
+  if (operation == Operation::power && b >= 0) return power(a, b);
   if (b == 0) throw Problem("division by zero");
-  return sign == "/" ? static_cast<double>(a) / static_cast<double>(b)
-                     : std::pow(static_cast<double>(a), static_cast<double>(b));
+  return operation == Operation::divide ? static_cast<double>(a) / static_cast<double>(b)
+                                        : std::pow(static_cast<double>(a), static_cast<double>(b));
 }
 
-Value of_floats(const std::string& sign, double a, double b) {
-  if (sign == "+") return a + b;
-  if (sign == "-") return a - b;
-  if (sign == "*") return a * b;
-  if (sign == "**") return std::pow(a, b);
+Value of_floats(Operation operation, double a, double b) {
+  if (operation == Operation::add) return a + b;
+  if (operation == Operation::subtract) return a - b;
+  if (operation == Operation::multiply) return a * b;
+  if (operation == Operation::power) return std::pow(a, b);
   if (b == 0) throw Problem("division by zero");
-  if (sign == "/") return a / b;
-  if (sign == "//") return std::floor(a / b);
+  if (operation == Operation::divide) return a / b;
+  if (operation == Operation::floor_divide) return std::floor(a / b);
   const double rest = std::fmod(a, b);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
@@ -72,11 +76,11 @@ Value of_floats(const std::string& sign, double a, double b) {
 Value repeated(const Value& what, std::int64_t times, Budget& budget) {
   times = std::max<std::int64_t>(0, times);
   if (what.is_string()) {
-    const std::string& text = what.string();
-    if (text.empty()) return what;
+    const Text& text = what.text();
+    if (text.size() == 0) return what;
     if (times > (std::int64_t{1} << 32)) throw Problem("the template writes too much text");
     budget.spend_bytes(times * static_cast<std::int64_t>(text.size()));
-    std::string all;
+    Text all;
     for (std::int64_t i = 0; i < times; ++i)
       all += text;
     return all;
@@ -102,7 +106,8 @@ std::string at_place(const std::string& place, const T& value) {
 }
 
 /// "%s of %d" % values.
-std::string formatted(const std::string& format, const Value& values) {
+Text formatted(const Text& whole, const Value& values) {
+  const std::string& format = whole.bytes();
   const bool are_several = values.is_sequence() && values.sequence().is_tuple;
   std::size_t used = 0;
   const auto next = [&]() -> Value {
@@ -114,10 +119,10 @@ std::string formatted(const std::string& format, const Value& values) {
       throw Problem("a format has more places than values");
     return values.sequence().items[used++];
   };
-  std::string text;
+  Text text;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') {
-      text += format[i];
+      text += whole.part(i, 1);
       continue;
     }
     std::size_t end = format.find_first_not_of("-+ #0123456789.", i + 1);
@@ -127,20 +132,24 @@ std::string formatted(const std::string& format, const Value& values) {
     const char kind = format[end];
     i = end;
     if (kind == '%') {
-      text += '%';
+      text.append("%");
     } else if (kind == 's' || kind == 'r') {
       const Value value = next();
-      text += at_place("%" + flags + "s", kind == 's' ? to_text(value) : to_repr(value));
+      if (kind == 's' && flags.empty())
+        text += to_written(value);
+      else
+        text.append(at_place("%" + flags + "s", kind == 's' ? to_text(value) : to_repr(value)),
+                    data_origin(value));
     } else if (std::string_view("dixXo").find(kind) != std::string_view::npos) {
       const Value value = next();
       if (!value.is_number()) throw Problem("a format asks for a number");
       const auto number =
           value.is_integer() ? value.integer() : static_cast<std::int64_t>(value.number());
-      text += at_place("%" + flags + kind, number);
+      text.append(at_place("%" + flags + kind, number));
     } else if (std::string_view("feEgG").find(kind) != std::string_view::npos) {
       const Value value = next();
       if (!value.is_number()) throw Problem("a format asks for a number");
-      text += at_place("%" + flags + kind, value.number());
+      text.append(at_place("%" + flags + kind, value.number()));
     } else {
       throw Problem(fmt::format("formats of the kind %{} are not known here", kind));
     }
@@ -149,6 +158,16 @@ std::string formatted(const std::string& format, const Value& values) {
   if (used < given && (are_several || !(values.is_mapping() || values.is_sequence())))
     throw Problem("a format has more values than places");
   return text;
+}
+
+/// Whether it can be added to a text: a dict of the data, too, for templates that take the
+/// arguments of a call for the text that they are in many data.
+bool is_text(const Value& value) {
+  return value.is_string() || (value.is_mapping() && value.mapping().element != Origin::none);
+}
+
+Text text_of(const Value& value) {
+  return value.is_string() ? value.text() : Text(to_json(value), data_origin(value));
 }
 
 }  // namespace
@@ -164,24 +183,28 @@ std::int64_t integer_of(const Value& value, const std::string& what) {
   return value.integer();
 }
 
-Value compute(const std::string& sign, const Value& a, const Value& b, Budget& budget) {
+Value compute(Operation operation, const Value& a, const Value& b, Budget& budget) {
   require_defined(a);
-  if (a.is_string() && sign == "%") return formatted(a.string(), b);
+  if (a.is_string() && operation == Operation::remainder) return formatted(a.text(), b);
   require_defined(b);
   if (a.is_number() && b.is_number()) {
-    if (a.is_integer() && b.is_integer()) return of_integers(sign, a.integer(), b.integer());
-    return of_floats(sign, a.number(), b.number());
+    if (a.is_integer() && b.is_integer()) return of_integers(operation, a.integer(), b.integer());
+    return of_floats(operation, a.number(), b.number());
   }
   const auto is_repeatable = [](const Value& v) { return v.is_string() || v.is_sequence(); };
-  if (sign == "*" && is_repeatable(a) && b.is_integer()) return repeated(a, b.integer(), budget);
-  if (sign == "*" && is_repeatable(b) && a.is_integer()) return repeated(b, a.integer(), budget);
-  if (sign == "+" && a.is_string() && b.is_string()) {
-    budget.spend_bytes(static_cast<std::int64_t>(a.string().size() + b.string().size()));
-    return a.string() + b.string();
+  if (operation == Operation::multiply && is_repeatable(a) && b.is_integer())
+    return repeated(a, b.integer(), budget);
+  if (operation == Operation::multiply && is_repeatable(b) && a.is_integer())
+    return repeated(b, a.integer(), budget);
+  if (operation == Operation::add && (a.is_string() || b.is_string()) && is_text(a) && is_text(b)) {
+    Text text = text_of(a);
+    text += text_of(b);
+    budget.spend_bytes(static_cast<std::int64_t>(text.size()));
+    return text;
   }
-  if (sign != "+" || !a.is_sequence() || !b.is_sequence() ||
+  if (operation != Operation::add || !a.is_sequence() || !b.is_sequence() ||
       a.sequence().is_tuple != b.sequence().is_tuple)
-    refuse(sign, a, b);
+    refuse(operation, a, b);
   std::vector<Value> items = a.sequence().items;
   items.insert(items.end(), b.sequence().items.begin(), b.sequence().items.end());
   budget.spend(static_cast<std::int64_t>(items.size()));

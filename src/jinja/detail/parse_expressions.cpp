@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 
@@ -47,11 +48,18 @@ void ExpressionParser::link() {
 
 namespace {
 
-ExpressionPtr binary(std::string sign, ExpressionPtr left, ExpressionPtr right) {
-  auto node = std::make_unique<Binary>();
-  node->sign = std::move(sign);
+/// `Node`: with left and right.
+template <typename Node>
+std::unique_ptr<Node> between(ExpressionPtr left, ExpressionPtr right) {
+  auto node = std::make_unique<Node>();
   node->left = std::move(left);
   node->right = std::move(right);
+  return node;
+}
+
+ExpressionPtr binary(Operation operation, ExpressionPtr left, ExpressionPtr right) {
+  auto node = between<Binary>(std::move(left), std::move(right));
+  node->operation = operation;
   return node;
 }
 
@@ -90,50 +98,55 @@ ExpressionPtr ExpressionParser::tuple(bool has_condition) {
   return node;
 }
 
-ExpressionPtr ExpressionParser::chain(const char* sign, bool (Reader::*take)(std::string_view),
-                                      ExpressionPtr (ExpressionParser::*operand)()) {
-  ExpressionPtr left = (this->*operand)();
-  while ((reader_.*take)(sign)) {
+ExpressionPtr ExpressionParser::either() {
+  ExpressionPtr left = both();
+  while (reader_.take_name("or")) {
     link();
-    left = binary(sign, std::move(left), (this->*operand)());
+    left = between<Logic>(std::move(left), both());
   }
   return left;
 }
 
-ExpressionPtr ExpressionParser::either() {
-  return chain("or", &Reader::take_name, &ExpressionParser::both);
-}
-
 ExpressionPtr ExpressionParser::both() {
-  return chain("and", &Reader::take_name, &ExpressionParser::negation);
+  ExpressionPtr left = negation();
+  while (reader_.take_name("and")) {
+    link();
+    auto node = between<Logic>(std::move(left), negation());
+    node->is_and = true;
+    left = std::move(node);
+  }
+  return left;
 }
 
 ExpressionPtr ExpressionParser::negation() {
   if (!reader_.take_name("not")) return comparison();
   const Deeper deeper(*this);
   auto node = std::make_unique<Unary>();
-  node->sign = "not";
   node->of = negation();
   return node;
+}
+
+std::optional<Relation> ExpressionParser::take_relation() {
+  constexpr std::array<std::pair<const char*, Relation>, 6> signs = {{{"==", Relation::equal},
+                                                                      {"!=", Relation::unequal},
+                                                                      {"<=", Relation::at_most},
+                                                                      {">=", Relation::at_least},
+                                                                      {"<", Relation::less},
+                                                                      {">", Relation::greater}}};
+  for (const auto& [sign, relation] : signs)
+    if (reader_.take_sign(sign)) return relation;
+  if (reader_.take_name("in")) return Relation::in;
+  if (!reader_.now().is_name("not") || !reader_.next().is_name("in")) return std::nullopt;
+  reader_.take();
+  reader_.take();
+  return Relation::not_in;
 }
 
 ExpressionPtr ExpressionParser::comparison() {
   ExpressionPtr first = sum();
   auto node = std::make_unique<Comparison>();
-  for (;;) {
-    const Token& now = reader_.now();
-    std::string sign;
-    for (const char* known : {"==", "!=", "<=", ">=", "<", ">"})
-      if (now.is_sign(known)) sign = known;
-    if (now.is_name("in")) sign = "in";
-    if (now.is_name("not") && reader_.next().is_name("in")) {
-      reader_.take();
-      sign = "not in";
-    }
-    if (sign.empty()) break;
-    reader_.take();
-    node->rest.emplace_back(sign, sum());
-  }
+  while (const auto relation = take_relation())
+    node->rest.emplace_back(*relation, sum());
   if (node->rest.empty()) return first;
   node->first = std::move(first);
   return node;
@@ -143,26 +156,35 @@ ExpressionPtr ExpressionParser::sum() {
   ExpressionPtr left = concatenation();
   while (reader_.now().is_sign("+") || reader_.now().is_sign("-")) {
     link();
-    std::string sign = reader_.take().text;
-    left = binary(std::move(sign), std::move(left), concatenation());
+    const bool is_plus = reader_.take().text == "+";
+    left = binary(is_plus ? Operation::add : Operation::subtract, std::move(left), concatenation());
   }
   return left;
 }
 
 ExpressionPtr ExpressionParser::concatenation() {
-  return chain("~", &Reader::take_sign, &ExpressionParser::product);
+  ExpressionPtr left = product();
+  while (reader_.take_sign("~")) {
+    link();
+    left = between<Concatenation>(std::move(left), product());
+  }
+  return left;
 }
 
 ExpressionPtr ExpressionParser::product() {
+  constexpr std::array<std::pair<const char*, Operation>, 4> signs = {
+      {{"*", Operation::multiply},
+       {"/", Operation::divide},
+       {"//", Operation::floor_divide},
+       {"%", Operation::remainder}}};
   ExpressionPtr left = power();
   for (;;) {
-    std::string sign;
-    for (const char* known : {"*", "/", "//", "%"})
-      if (reader_.now().is_sign(known)) sign = known;
-    if (sign.empty()) return left;
+    const auto found = std::ranges::find_if(
+        signs, [&](const auto& sign) { return reader_.now().is_sign(sign.first); });
+    if (found == signs.end()) return left;
     link();
     reader_.take();
-    left = binary(std::move(sign), std::move(left), power());
+    left = binary(found->second, std::move(left), power());
   }
 }
 
@@ -170,7 +192,7 @@ ExpressionPtr ExpressionParser::power() {
   ExpressionPtr left = unary();
   while (reader_.take_sign("**")) {
     link();
-    left = binary("**", std::move(left), unary());
+    left = binary(Operation::power, std::move(left), unary());
   }
   return left;
 }
@@ -180,7 +202,7 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr value;
   if (reader_.now().is_sign("-") || reader_.now().is_sign("+")) {
     auto node = std::make_unique<Unary>();
-    node->sign = reader_.take().text;
+    node->sign = reader_.take().text == "-" ? Unary::Sign::minus : Unary::Sign::plus;
     node->of = unary(false);
     value = std::move(node);
   } else {
@@ -210,7 +232,7 @@ ExpressionPtr ExpressionParser::primary() {
       if (token.text == "false" || token.text == "False") return std::make_unique<Literal>(false);
       if (token.text == "none" || token.text == "None") return std::make_unique<Literal>(Value());
       reader_.note(token.text);
-      return std::make_unique<Name>(token.text);
+      return std::make_unique<Name>(reader_.symbol(token.text));
     case Token::Kind::string: {
       std::string text;
       while (reader_.now().kind == Token::Kind::string)
@@ -287,16 +309,10 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr of) {
   reader_.expect_sign(".");
   const Token token = reader_.take();
   if (token.kind == Token::Kind::integer) {
-    auto node = std::make_unique<Item>();
-    node->of = std::move(of);
-    node->key = std::make_unique<Literal>(integer(token.text));
-    return node;
+    return std::make_unique<Item>(std::move(of), std::make_unique<Literal>(integer(token.text)));
   }
   if (token.kind != Token::Kind::name) reader_.fail("a name is expected behind \".\"");
-  auto node = std::make_unique<Attribute>();
-  node->of = std::move(of);
-  node->name = token.text;
-  return node;
+  return std::make_unique<Attribute>(std::move(of), token.text);
 }
 
 /// Behind [: a key, or a slice.
@@ -305,10 +321,7 @@ ExpressionPtr ExpressionParser::element(ExpressionPtr of) {
   if (!reader_.now().is_sign(":")) start = expression();
   if (!reader_.now().is_sign(":")) {
     reader_.expect_sign("]");
-    auto node = std::make_unique<Item>();
-    node->of = std::move(of);
-    node->key = std::move(start);
-    return node;
+    return std::make_unique<Item>(std::move(of), std::move(start));
   }
   auto node = std::make_unique<Slice>();
   node->of = std::move(of);
@@ -349,10 +362,9 @@ CallArguments ExpressionParser::arguments() {
 std::unique_ptr<Filter> ExpressionParser::filter(ExpressionPtr of) {
   const Whole whole(*this);
   link();
-  auto node = std::make_unique<Filter>();
-  node->name = reader_.expect_any_name("the name of a filter");
+  std::unique_ptr<Filter> node;
   try {
-    require_filter(node->name);
+    node = std::make_unique<Filter>(reader_.expect_any_name("the name of a filter"));
   } catch (const Problem& problem) {
     reader_.fail(problem.what());
   }
@@ -378,10 +390,11 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr of) {
 ExpressionPtr ExpressionParser::test(ExpressionPtr of) {
   link();
   reader_.expect_name("is");
-  auto node = std::make_unique<Test>();
-  node->is_negated = reader_.take_name("not");
-  node->name = reader_.expect_any_name("the name of a test");
-  if (!is_test(node->name)) reader_.fail("there is no test \"" + node->name + "\"");
+  const bool is_negated = reader_.take_name("not");
+  const std::string name = reader_.expect_any_name("the name of a test");
+  if (!question_of(name)) reader_.fail("there is no test \"" + name + "\"");
+  auto node = std::make_unique<Test>(name);
+  node->is_negated = is_negated;
   node->of = std::move(of);
   const Token& now = reader_.now();
   const bool begins_value = now.kind == Token::Kind::string || now.kind == Token::Kind::integer ||

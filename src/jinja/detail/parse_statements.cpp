@@ -11,14 +11,12 @@ namespace {
 
 class StatementParser {
  public:
-  explicit StatementParser(std::vector<Token> tokens)
-      : reader_(std::move(tokens)), expressions_(reader_) {}
+  StatementParser(std::vector<Token> tokens, Symbols& symbols)
+      : reader_(std::move(tokens), symbols), expressions_(reader_) {}
 
-  Parsed run() && {
-    Parsed parsed;
+  void run(Parsed& parsed) && {
     parsed.body = body({});
     parsed.has_generation = has_generation_;
-    return parsed;
   }
 
  private:
@@ -50,7 +48,7 @@ class StatementParser {
   std::unique_ptr<const Statement> text_or_output() {
     const Token token = reader_.take();
     if (token.kind == Token::Kind::data) {
-      auto node = std::make_unique<Text>(token.line);
+      auto node = std::make_unique<Markup>(token.line);
       node->text = token.text;
       return node;
     }
@@ -119,9 +117,10 @@ class StatementParser {
       return inner;
     }
     Target one;
-    one.name = reader_.expect_any_name("a name to assign to");
+    const std::string name = reader_.expect_any_name("a name to assign to");
     for (const char* reserved : {"true", "false", "none", "True", "False", "None"})
-      if (one.name == reserved) reader_.fail(one.name + " cannot be assigned to");
+      if (name == reserved) reader_.fail(name + " cannot be assigned to");
+    one.name = reader_.symbol(name);
     if (may_have_field && reader_.take_sign(".")) one.field = reader_.expect_any_name("a name");
     return one;
   }
@@ -181,7 +180,7 @@ class StatementParser {
         fallback = expressions_.expression();
       else if (!macro.parameters.empty() && macro.parameters.back().second != nullptr)
         reader_.fail("a parameter without a default stands behind one with a default");
-      macro.parameters.emplace_back(std::move(name), std::move(fallback));
+      macro.parameters.emplace_back(reader_.symbol(name), std::move(fallback));
     }
     reader_.expect_sign(")");
   }
@@ -208,7 +207,7 @@ class StatementParser {
 
   std::unique_ptr<const Statement> macro_block(int line) {
     auto node = std::make_unique<Macro>(line);
-    node->name = reader_.expect_any_name("the name of the macro");
+    node->name = reader_.symbol(reader_.expect_any_name("the name of the macro"));
     parameters(*node);
     end_block();
     node->body = body_of(*node, "endmacro");
@@ -217,7 +216,7 @@ class StatementParser {
 
   std::unique_ptr<const Statement> call_block(int line) {
     auto node = std::make_unique<CallBlock>(line);
-    node->caller.name = "caller";
+    node->caller.name = reader_.symbol("caller");
     parameters(node->caller);
     ExpressionPtr called = expressions_.expression();
     const auto* call = dynamic_cast<const Call*>(called.get());
@@ -286,8 +285,10 @@ class StatementParser {
 
 }  // namespace
 
-Parsed parse(std::vector<Token> tokens) {
-  return StatementParser(std::move(tokens)).run();
+std::shared_ptr<const Parsed> parse(std::vector<Token> tokens) {
+  auto parsed = std::make_shared<Parsed>();
+  StatementParser(std::move(tokens), parsed->symbols).run(*parsed);
+  return parsed;
 }
 
 }  // namespace finetune::jinja::detail

@@ -3,6 +3,8 @@
 // From tokens to statements and expressions.
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +18,8 @@ namespace finetune::jinja::detail {
 /// Where the parser stands among the tokens, and what both halves of it ask.
 class Reader {
  public:
-  explicit Reader(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+  Reader(std::vector<Token> tokens, Symbols& symbols)
+      : tokens_(std::move(tokens)), symbols_(symbols) {}
 
   const Token& now() const { return tokens_[at_]; }
   const Token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
@@ -26,6 +29,7 @@ class Reader {
     bool varargs = false, kwargs = false;
   };
   void note(std::string_view name);
+  Symbol symbol(const std::string& name) { return symbols_.of(name); }
   Asked asked() { return std::exchange(asked_, {}); }
   void set_asked(Asked asked) { asked_ = asked; }
   bool take_sign(std::string_view sign);
@@ -39,6 +43,7 @@ class Reader {
 
  private:
   std::vector<Token> tokens_;
+  Symbols& symbols_;
   std::size_t at_ = 0;
   Asked asked_;
 };
@@ -61,9 +66,7 @@ class ExpressionParser {
   class Whole;
   /// Counts another node on top of those before it, as in a.b.c or a + b + c.
   void link();
-  /// Operands between signs of one kind.
-  ExpressionPtr chain(const char* sign, bool (Reader::*take)(std::string_view),
-                      ExpressionPtr (ExpressionParser::*operand)());
+  std::optional<Relation> take_relation();
   ExpressionPtr either();
   ExpressionPtr both();
   ExpressionPtr negation();
@@ -89,10 +92,11 @@ class ExpressionParser {
 };
 
 struct Parsed {
+  Symbols symbols;
   Body body;
   bool has_generation = false;
 };
 /// Throws: Problem "line 3: ...".
-Parsed parse(std::vector<Token> tokens);
+std::shared_ptr<const Parsed> parse(std::vector<Token> tokens);
 
 }  // namespace finetune::jinja::detail

@@ -77,11 +77,87 @@ class Deeper {
   Run& run_;
 };
 
+/// For as long as it lives, another turn is in force, which is about what is reached in it.
+class TurnOf {
+ public:
+  explicit TurnOf(Run& run, Symbol index = nullptr) : run_(run), outer_(run.turn) {
+    run.turn = static_cast<std::int32_t>(run.turns.size());
+    run.turns.push_back({.outer = outer_, .index = index});
+  }
+  ~TurnOf() { run_.turn = outer_; }
+  TurnOf(const TurnOf&) = delete;
+  TurnOf& operator=(const TurnOf&) = delete;
+
+ private:
+  Run& run_;
+  std::int32_t outer_;
+};
+
+bool is_true(const Expression& condition, Run& run, const ScopePtr& scope) {
+  Value room;
+  return condition.look(run, scope, room).is_true();
+}
+
+/// What a namespace keeps was written in the turn in which it was put there.
+Value kept(const Value& value, std::int32_t turn) {
+  if (turn == Origin::none) return value;
+  if (value.is_sequence()) {
+    Sequence all{{}, value.sequence().is_tuple};
+    for (const Value& item : value.sequence().items)
+      all.items.push_back(item.is_string() ? kept(item, turn) : item);
+    return all;
+  }
+  if (!value.is_string() || value.structure_or_null() != nullptr) return value;
+  Text text = value.text();
+  text.set_turn(turn);
+  return text;
+}
+
 }  // namespace
 
-void Run::write(const std::string& text) {
+void Run::write(const Text& text) {
   budget.spend_bytes(static_cast<std::int64_t>(text.size()));
-  out += text;
+  if (text.pieces().empty()) return out.append(text.bytes(), {.turn = turn});
+  // What was kept from another turn stays of it if the template wrote some of it there. What data
+  // say alone is only quoted here, as the name of a function with what it returned.
+  const bool is_quote = std::ranges::none_of(text.pieces(), [](const Piece& piece) {
+    return piece.origin.turn != Origin::none && !piece.origin.is_data();
+  });
+  std::size_t begin = 0;
+  for (const auto& [end, origin] : text.pieces()) {
+    Origin own = origin;
+    const bool is_kept = own.turn != Origin::none && (!is_quote || turn == Origin::none);
+    if (!is_kept) {
+      own.turn = turn;
+      if (origin.turn == Origin::none) reach(own.element, Reach::written);
+    }
+    out.append(std::string_view(text.bytes()).substr(begin, end - begin), own);
+    begin = end;
+  }
+}
+
+void Run::write(std::string_view markup) {
+  budget.spend_bytes(static_cast<std::int64_t>(markup.size()));
+  out.append(markup, {.turn = turn});
+}
+
+void Run::reach(std::int32_t element, Reach how, Symbol index) {
+  if (element == Origin::none) return;
+  std::int32_t which = turn;
+  while (index != nullptr && which != Origin::none &&
+         turns[static_cast<std::size_t>(which)].index != index)
+    which = turns[static_cast<std::size_t>(which)].outer;
+  if (which == Origin::none) return;
+  Turn& reached = turns[static_cast<std::size_t>(which)];
+  if (reached.reach >= how) return;
+  reached.reach = how;
+  reached.element = element;
+}
+
+std::int32_t Run::element_of(std::int32_t of) const {
+  while (of != Origin::none && turns[static_cast<std::size_t>(of)].element == Origin::none)
+    of = turns[static_cast<std::size_t>(of)].outer;
+  return of == Origin::none ? Origin::none : turns[static_cast<std::size_t>(of)].element;
 }
 
 Flow Body::execute(Run& run, const ScopePtr& scope) const {
@@ -93,67 +169,81 @@ Flow Body::execute(Run& run, const ScopePtr& scope) const {
   return Flow::next;
 }
 
-std::string Body::capture(Run& run, const ScopePtr& scope) const {
+Text Body::capture(Run& run, const ScopePtr& scope) const {
   const Deeper deeper(run);
-  std::string outside = std::exchange(run.out, {});
-  const bool was_captured = std::exchange(run.is_captured, true);
+  Text outside = std::exchange(run.out, {});
   execute(run, scope);
-  run.is_captured = was_captured;
   return std::exchange(run.out, std::move(outside));
 }
 
-void Target::assign(const Value& value, const ScopePtr& scope) const {
+void Target::assign(const Value& value, Run& run, const ScopePtr& scope) const {
   if (!parts.empty()) {
     require_defined(value);
     const std::vector<Value> values = elements_of(value);
     if (values.size() != parts.size())
       throw Problem(fmt::format("{} names are given {} values", parts.size(), values.size()));
     for (std::size_t i = 0; i < parts.size(); ++i)
-      parts[i].assign(values[i], scope);
+      parts[i].assign(values[i], run, scope);
   } else if (field.empty()) {
+    if (value.is_mapping()) run.reach(value.mapping().element, Reach::named);
     scope->set(name, value);
   } else {
     const Value* held = scope->find(name);
     if (held == nullptr || !held->is_mapping() || !held->mapping().is_namespace)
-      throw Problem(fmt::format("{} is no namespace: only fields of those can be set", name));
-    scope->set_field(*held, field, value);
+      throw Problem(fmt::format("{} is no namespace: only fields of those can be set", *name));
+    scope->set_field(*held, field, kept(value, run.turn));
   }
 }
 
-Flow Text::execute(Run& run, const ScopePtr&) const {
+Flow Markup::execute(Run& run, const ScopePtr&) const {
   run.write(text);
   return Flow::next;
 }
 
 Flow Output::execute(Run& run, const ScopePtr& scope) const {
-  run.write(to_text(value->value(run, scope)));
+  Value room;
+  const Value& made = value->look(run, scope, room);
+  if (made.is_string())
+    run.write(made.text());
+  else
+    run.write(to_written(made));
   return Flow::next;
 }
 
 Flow If::execute(Run& run, const ScopePtr& scope) const {
   for (const auto& [condition, body] : branches)
-    if (condition->value(run, scope).is_true()) return body.execute(run, scope);
+    if (is_true(*condition, run, scope)) return body.execute(run, scope);
   return otherwise.execute(run, scope);
 }
 
 Flow For::execute(Run& run, const ScopePtr& scope) const {
-  const Value all = over->value(run, scope);
   const auto round = std::make_shared<Round>(Round{run.budget});
-  for (Value& item : elements_of(all)) {
-    run.budget.spend();
-    if (condition) {
-      const ScopePtr tried = inside(scope);
-      target.assign(item, tried);
-      if (!condition->value(run, tried).is_true()) continue;
-    }
-    round->items.push_back(std::move(item));
+  {
+    const Value all = over->value(run, scope);
+    round->items = all.is_sequence() ? all.sequence().items : elements_of(all);
   }
+  run.budget.spend(std::ssize(round->items));
+  if (condition)
+    std::erase_if(round->items, [&](const Value& item) {
+      const TurnOf turn(run);
+      const ScopePtr tried = inside(scope);
+      target.assign(item, run, tried);
+      return !is_true(*condition, run, tried);
+    });
   if (round->items.empty()) return otherwise.execute(run, inside(scope));
   const Value loop = loop_object(round);
+  ScopePtr own = inside(scope);
   for (; round->index < round->items.size(); ++round->index) {
-    const ScopePtr own = inside(scope);
-    own->set("loop", loop);
-    target.assign(round->items[round->index], own);
+    // A macro of the last round may still know its names.
+    if (own.use_count() == 1)
+      own->clear();
+    else
+      own = inside(scope);
+    const Value& item = round->items[round->index];
+    const TurnOf turn(run, target.name);
+    if (item.is_mapping()) run.reach(item.mapping().element, Reach::looped);
+    own->set(run.symbols.loop, loop);
+    target.assign(item, run, own);
     if (body.execute(run, own) == Flow::stop_loop) break;
   }
   return Flow::next;
@@ -161,13 +251,13 @@ Flow For::execute(Run& run, const ScopePtr& scope) const {
 
 Flow Set::execute(Run& run, const ScopePtr& scope) const {
   if (value) {
-    target.assign(value->value(run, scope), scope);
+    target.assign(value->value(run, scope), run, scope);
     return Flow::next;
   }
   Value written = body.capture(run, inside(scope));
   for (const auto& filter : filters)
     written = filter->apply(written, run, scope);
-  target.assign(written, scope);
+  target.assign(written, run, scope);
   return Flow::next;
 }
 
@@ -179,58 +269,70 @@ Flow Macro::execute(Run& run, const ScopePtr& scope) const {
 Value Macro::function(Run& run, const ScopePtr& scope) const {
   // A scope that holds its own macro would never be freed.
   const std::weak_ptr<Scope> defined_in = scope;
-  return Callable{name, [this, &run, defined_in](const Arguments& arguments) -> Value {
+  return Callable{*name, [this, &run, defined_in](const Arguments& arguments) -> Value {
                     const ScopePtr outer = defined_in.lock();
-                    if (!outer) throw Problem(name + " is called outside of where it was defined");
-                    const ScopePtr own = inside(outer);
-                    const int line = run.line;
-                    bind(arguments, run, own);
-                    std::string text = body.capture(run, own);
-                    run.line = line;
-                    return text;
+                    if (!outer) throw Problem(*name + " is called outside of where it was defined");
+                    return call(arguments, run, outer);
                   }};
+}
+
+/// What it writes is about the first element that it is given.
+Value Macro::call(const Arguments& arguments, Run& run, const ScopePtr& outer) const {
+  const ScopePtr own = inside(outer);
+  const int line = run.line;
+  const TurnOf turn(run, parameters.empty() ? nullptr : parameters.front().first);
+  for (const Value& given : arguments.positional)
+    if (given.is_mapping()) run.reach(given.mapping().element, Reach::looped);
+  for (const auto& [parameter, given] : arguments.named)
+    if (given.is_mapping()) run.reach(given.mapping().element, Reach::looped);
+  bind(arguments, run, own);
+  Text text = body.capture(run, own);
+  run.line = line;
+  return text;
 }
 
 /// Parameters, by place or by name, and what is given in addition.
 void Macro::bind(const Arguments& arguments, Run& run, const ScopePtr& own) const {
-  Mapping rest;
-  for (const auto& [given, value] : arguments.named)
-    rest.set(given, value);
+  auto rest = arguments.named;
   const auto take = [&](const std::string& wanted) -> std::optional<Value> {
-    const auto found = std::ranges::find_if(
-        rest.items, [&](const auto& item) { return item.first == Value(wanted); });
-    if (found == rest.items.end()) return std::nullopt;
-    Value value = found->second;
-    rest.items.erase(found);
+    const auto found =
+        std::ranges::find_if(rest, [&](const auto& item) { return item.first == wanted; });
+    if (found == rest.end()) return std::nullopt;
+    Value value = std::move(found->second);
+    rest.erase(found);
     return value;
   };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [parameter, fallback] = parameters[i];
     std::optional<Value> given =
-        i < arguments.positional.size() ? std::optional(arguments.positional[i]) : take(parameter);
+        i < arguments.positional.size() ? std::optional(arguments.positional[i]) : take(*parameter);
     if (!given)
       given = fallback
                   ? fallback->value(run, own)
-                  : run.budget.undefined(fmt::format("\"{}\" of the macro {}", parameter, name));
-    own->set(parameter, *given);
+                  : run.budget.undefined(fmt::format("\"{}\" of the macro {}", *parameter, *name));
+    own->set(parameter, *std::move(given));
   }
-  if (auto caller = take("caller")) own->set("caller", *caller);
+  if (auto caller = take("caller")) own->set(run.symbols.caller, *std::move(caller));
   std::vector<Value> more;
   for (std::size_t i = parameters.size(); i < arguments.positional.size(); ++i)
     more.push_back(arguments.positional[i]);
   if (!more.empty() && !takes_varargs)
-    throw Problem(fmt::format("macro {} takes at most {} arguments", name, parameters.size()));
-  if (!rest.items.empty() && !takes_kwargs)
-    throw Problem(fmt::format("macro {} has no argument {}", name, to_text(rest.items[0].first)));
-  own->set("varargs", Value::tuple(std::move(more)));
-  own->set("kwargs", std::move(rest));
+    throw Problem(fmt::format("macro {} takes at most {} arguments", *name, parameters.size()));
+  if (!rest.empty() && !takes_kwargs)
+    throw Problem(fmt::format("macro {} has no argument {}", *name, rest.front().first));
+  if (takes_varargs) own->set(run.symbols.varargs, Value::tuple(std::move(more)));
+  if (!takes_kwargs) return;
+  Mapping named;
+  for (auto& [given, value] : rest)
+    named.set(given, std::move(value));
+  own->set(run.symbols.kwargs, std::move(named));
 }
 
 Flow CallBlock::execute(Run& run, const ScopePtr& scope) const {
   const Value called = call->callee->value(run, scope);
   Arguments arguments = call->arguments.values(run, scope);
   arguments.named.emplace_back("caller", caller.function(run, scope));
-  run.write(to_text(detail::call(called, arguments, "what {% call %} names")));
+  run.write(to_written(detail::call(called, arguments, "what {% call %} names")));
   return Flow::next;
 }
 
@@ -238,23 +340,21 @@ Flow FilterBlock::execute(Run& run, const ScopePtr& scope) const {
   Value written = body.capture(run, inside(scope));
   for (const auto& filter : filters)
     written = filter->apply(written, run, scope);
-  run.write(to_text(written));
+  run.write(to_written(written));
   return Flow::next;
 }
 
 Flow With::execute(Run& run, const ScopePtr& scope) const {
   const ScopePtr own = inside(scope);
   for (const auto& [target, value] : names)
-    target.assign(value->value(run, scope), own);
+    target.assign(value->value(run, scope), run, own);
   return body.execute(run, own);
 }
 
 Flow Generation::execute(Run& run, const ScopePtr& scope) const {
-  if (run.is_captured) throw Problem("a generation block stands inside of a macro or of a block");
-  const std::size_t begin = run.out.size();
-  const std::string text = body.capture(run, inside(scope));
+  Text text = body.capture(run, inside(scope));
+  text.mark_generation();
   run.out += text;
-  run.generations.emplace_back(begin, run.out.size());
   return Flow::next;
 }
 

@@ -14,17 +14,21 @@ namespace {
 
 /// What a method of `text` is called with.
 struct Asked {
-  const std::string& text;
+  const Text& whole;
+  const std::string& text;  ///< its bytes
   const Arguments& arguments;
   const std::string& name;
 
-  std::string string(std::size_t place, const char* key) const {
+  const Text& written(std::size_t place, const char* key) const {
     const Value* value = arguments.find(place, key);
     if (value == nullptr) throw Problem(fmt::format("str.{} asks for a string", name));
     require_defined(*value);
     if (!value->is_string())
       throw Problem(fmt::format("str.{} asks for a string, not {}", name, value->type_name()));
-    return value->string();
+    return value->text();
+  }
+  const std::string& string(std::size_t place, const char* key) const {
+    return written(place, key).bytes();
   }
   std::int64_t integer(std::size_t place, const char* key, std::int64_t fallback) const {
     return integer_of(arguments.get(place, key, fallback), "str." + name);
@@ -33,14 +37,15 @@ struct Asked {
 
 Value strip(const Asked& asked, Ends ends) {
   const Value chars = asked.arguments.get(0, "chars", Value());
-  if (chars.is_none()) return stripped(asked.text, ends);
-  return stripped(asked.text, ends, asked.string(0, "chars"));
+  const std::string_view text = asked.text;
+  return asked.whole.part(chars.is_none() ? stripped(text, ends)
+                                          : stripped(text, ends, asked.string(0, "chars")));
 }
 
 /// At white space, at most `most` times.
-std::vector<Value> split_at_space(std::string_view text, std::int64_t most) {
+std::vector<Value> split_at_space(const Text& whole, std::int64_t most) {
   std::vector<Value> parts;
-  text = stripped(text, Ends::left);
+  std::string_view text = stripped(whole.bytes(), Ends::left);
   while (!text.empty()) {
     std::size_t end = 0;
     if (most != 0)
@@ -50,33 +55,34 @@ std::vector<Value> split_at_space(std::string_view text, std::int64_t most) {
       }
     else
       end = stripped(text, Ends::right).size();
-    parts.emplace_back(text.substr(0, end));
+    parts.emplace_back(whole.part(text.substr(0, end)));
     if (most > 0) --most;
     text = stripped(text.substr(end), Ends::left);
   }
   return parts;
 }
 
-std::vector<Value> split_at(std::string_view text, const std::string& separator,
-                            std::int64_t most) {
+std::vector<Value> split_at(const Text& whole, const std::string& separator, std::int64_t most) {
   std::vector<Value> parts;
+  std::string_view text = whole.bytes();
   for (std::size_t at; most != 0 && (at = text.find(separator)) != std::string_view::npos; --most) {
-    parts.emplace_back(text.substr(0, at));
+    parts.emplace_back(whole.part(text.substr(0, at)));
     text.remove_prefix(at + separator.size());
   }
-  parts.emplace_back(text);
+  parts.emplace_back(whole.part(text));
   return parts;
 }
 
-std::vector<Value> split_from_right(std::string_view text, const std::string& separator,
+std::vector<Value> split_from_right(const Text& whole, const std::string& separator,
                                     std::int64_t most) {
   std::vector<Value> parts;
+  std::string_view text = whole.bytes();
   for (std::size_t at; most != 0 && (at = text.rfind(separator)) != std::string_view::npos;
        --most) {
-    parts.emplace_back(text.substr(at + separator.size()));
+    parts.emplace_back(whole.part(text.substr(at + separator.size())));
     text = text.substr(0, at);
   }
-  parts.emplace_back(text);
+  parts.emplace_back(whole.part(text));
   std::ranges::reverse(parts);
   return parts;
 }
@@ -87,12 +93,12 @@ Value split(const Asked& asked) {
   if (asked.arguments.get(0, "sep", Value()).is_none()) {
     if (is_from_right && most >= 0)
       throw Problem("str.rsplit at white space takes no maxsplit here");
-    return split_at_space(asked.text, most);
+    return split_at_space(asked.whole, most);
   }
   const std::string separator = asked.string(0, "sep");
   if (separator.empty()) throw Problem("str.split at an empty string");
-  return is_from_right ? split_from_right(asked.text, separator, most)
-                       : split_at(asked.text, separator, most);
+  return is_from_right ? split_from_right(asked.whole, separator, most)
+                       : split_at(asked.whole, separator, most);
 }
 
 Value split_lines(const Asked& asked) {
@@ -105,7 +111,7 @@ Value split_lines(const Asked& asked) {
     const std::size_t length = end == text.size()                     ? 0
                                : text.substr(end).starts_with("\r\n") ? 2
                                                                       : 1;
-    lines.emplace_back(text.substr(0, end + (keeps_ends ? length : 0)));
+    lines.emplace_back(asked.whole.part(text.substr(0, end + (keeps_ends ? length : 0))));
     text.remove_prefix(end + length);
   }
   return lines;
@@ -124,12 +130,12 @@ bool has_end(const Asked& asked, bool (*has)(std::string_view, std::string_view)
 Value join(const Asked& asked) {
   const Value parts = asked.arguments.get(0, "iterable", Value::Undefined{"str.join's list"});
   require_defined(parts);
-  std::string text;
+  Text text;
   bool is_first = true;
   for (const Value& part : elements_of(parts)) {
     if (!part.is_string()) throw Problem("str.join asks for strings, not " + part.type_name());
-    if (!is_first) text += asked.text;
-    text += part.string();
+    if (!is_first) text += asked.whole;
+    text += part.text();
     is_first = false;
   }
   return text;
@@ -160,46 +166,56 @@ Value count(const Asked& asked) {
 }
 
 Value partition(const Asked& asked, bool is_from_right) {
+  const Text& whole = asked.whole;
   const std::string separator = asked.string(0, "sep");
   const std::size_t at = is_from_right ? asked.text.rfind(separator) : asked.text.find(separator);
   if (at == std::string::npos)
-    return is_from_right ? Value::tuple({"", "", asked.text}) : Value::tuple({asked.text, "", ""});
+    return is_from_right ? Value::tuple({"", "", whole}) : Value::tuple({whole, "", ""});
+  const std::size_t end = at + separator.size();
   return Value::tuple(
-      {asked.text.substr(0, at), separator, asked.text.substr(at + separator.size())});
+      {whole.part(0, at), whole.part(at, separator.size()), whole.part(end, whole.size() - end)});
 }
 
 Value padded(const Asked& asked) {
   const std::int64_t width = asked.integer(0, "width", 0) - num_characters(asked.text);
   if (width > 1'000'000) throw Problem("str." + asked.name + " of more than a million characters");
-  if (width <= 0) return asked.text;
+  if (width <= 0) return asked.whole;
   if (asked.name == "zfill") {
     const bool is_signed = asked.text.starts_with('-') || asked.text.starts_with('+');
-    return asked.text.substr(0, is_signed ? 1 : 0) +
-           std::string(static_cast<std::size_t>(width), '0') + asked.text.substr(is_signed ? 1 : 0);
+    const std::size_t sign = is_signed ? 1 : 0;
+    Text filled = asked.whole.part(0, sign);
+    filled.append(std::string(static_cast<std::size_t>(width), '0'));
+    return filled += asked.whole.part(sign, asked.text.size() - sign);
   }
   const std::string fill =
       asked.arguments.positional.size() > 1 ? asked.string(1, "fillchar") : " ";
-  std::string left, right;
+  Text left;
+  std::string right;
   for (std::int64_t i = 0; i < width; ++i) {
     const bool is_left = asked.name == "rjust" ||
                          (asked.name == "center" &&
                           i < width / 2 + (width & (width + num_characters(asked.text)) & 1));
-    (is_left ? left : right) += fill;
+    if (is_left)
+      left.append(fill);
+    else
+      right += fill;
   }
-  return left + asked.text + right;
+  left += asked.whole;
+  left.append(right);
+  return left;
 }
 
 /// "{} of {name}".format(...): places without a format of their own.
 Value format(const Asked& asked) {
-  std::string text;
+  Text text;
   std::size_t next = 0;
   const std::string& format = asked.text;
   for (std::size_t i = 0; i < format.size(); ++i) {
     const bool is_double = i + 1 < format.size() && format[i + 1] == format[i];
     if ((format[i] == '{' || format[i] == '}') && is_double) {
-      text += format[i++];
+      text += asked.whole.part(i++, 1);
     } else if (format[i] != '{') {
-      text += format[i];
+      text += asked.whole.part(i, 1);
     } else {
       const std::size_t end = format.find('}', i);
       if (end == std::string::npos) throw Problem("str.format: a { is not closed");
@@ -212,7 +228,7 @@ Value format(const Asked& asked) {
           is_number ? asked.arguments.find(place.empty() ? next++ : std::stoul(place), "")
                     : asked.arguments.find(SIZE_MAX, place);
       if (value == nullptr) throw Problem("str.format: there is no value for {" + place + "}");
-      text += to_text(*value);
+      text += to_written(*value);
       i = end;
     }
   }
@@ -237,14 +253,16 @@ const std::unordered_map<std::string, Function>& functions() {
        [](const Asked& a) -> Value {
          return has_end(a, [](std::string_view t, std::string_view e) { return t.ends_with(e); });
        }},
-      {"upper", [](const Asked& a) -> Value { return upper(a.text); }},
-      {"lower", [](const Asked& a) -> Value { return lower(a.text); }},
-      {"casefold", [](const Asked& a) -> Value { return lower(a.text); }},
-      {"capitalize", [](const Asked& a) -> Value { return capitalised(a.text); }},
-      {"title", [](const Asked& a) -> Value { return titled(a.text); }},
+      {"upper", [](const Asked& a) -> Value { return a.whole.with_bytes(upper(a.text)); }},
+      {"lower", [](const Asked& a) -> Value { return a.whole.with_bytes(lower(a.text)); }},
+      {"casefold", [](const Asked& a) -> Value { return a.whole.with_bytes(lower(a.text)); }},
+      {"capitalize",
+       [](const Asked& a) -> Value { return a.whole.with_bytes(capitalised(a.text)); }},
+      {"title", [](const Asked& a) -> Value { return a.whole.with_bytes(titled(a.text)); }},
       {"replace",
        [](const Asked& a) -> Value {
-         return replaced(a.text, a.string(0, "old"), a.string(1, "new"), a.integer(2, "count", -1));
+         return replaced(a.whole, a.string(0, "old"), a.written(1, "new"),
+                         a.integer(2, "count", -1));
        }},
       {"join", join},
       {"find", [](const Asked& a) -> Value { return find(a, false); }},
@@ -256,13 +274,17 @@ const std::unordered_map<std::string, Function>& functions() {
       {"rpartition", [](const Asked& a) { return partition(a, true); }},
       {"removeprefix",
        [](const Asked& a) -> Value {
-         const std::string prefix = a.string(0, "prefix");
-         return a.text.starts_with(prefix) ? a.text.substr(prefix.size()) : a.text;
+         std::string_view text = a.text;
+         if (text.starts_with(a.string(0, "prefix")))
+           text.remove_prefix(a.string(0, "prefix").size());
+         return a.whole.part(text);
        }},
       {"removesuffix",
        [](const Asked& a) -> Value {
-         const std::string suffix = a.string(0, "suffix");
-         return a.text.ends_with(suffix) ? a.text.substr(0, a.text.size() - suffix.size()) : a.text;
+         std::string_view text = a.text;
+         if (text.ends_with(a.string(0, "suffix")))
+           text.remove_suffix(a.string(0, "suffix").size());
+         return a.whole.part(text);
        }},
       {"zfill", padded},
       {"center", padded},
@@ -294,7 +316,7 @@ std::optional<Value> method_of_string(const Value& text, const std::string& name
   const Function function = found->second;
   return Callable{name, [text, name, function, &budget](const Arguments& arguments) -> Value {
                     budget.spend_bytes(static_cast<std::int64_t>(text.string().size()));
-                    Value made = function({text.string(), arguments, name});
+                    Value made = function({text.text(), text.string(), arguments, name});
                     if (made.is_string())
                       budget.spend_bytes(static_cast<std::int64_t>(made.string().size()));
                     return made;

@@ -10,8 +10,6 @@
 namespace finetune::jinja::detail {
 namespace {
 
-using Question = bool (*)(const Value&, const Value& other);
-
 /// What is left of `value` divided by `by`.
 double rest_of(const Value& value, const Value& by) {
   for (const Value* number : {&value, &by}) {
@@ -20,7 +18,7 @@ double rest_of(const Value& value, const Value& by) {
       throw Problem("divisibility is asked of numbers, not of " + number->type_name());
   }
   Budget enough(1, 1);
-  return compute("%", value, by, enough).number();
+  return compute(Operation::remainder, value, by, enough).number();
 }
 
 bool is_divisible(const Value& value, const Value& by) {
@@ -61,9 +59,10 @@ const std::unordered_map<std::string, bool (*)(const Value&)>& questions() {
       {"boolean", [](const Value& v) { return v.is_bool(); }},
       {"true", [](const Value& v) { return v.is_bool() && v.is_true(); }},
       {"false", [](const Value& v) { return v.is_bool() && !v.is_true(); }},
-      {"integer", [](const Value& v) { return v.is_integer() && !v.is_bool(); }},
+      {"integer",
+       [](const Value& v) { return (v.is_integer() && !v.is_bool()) || v.is_long_integer(); }},
       {"float", [](const Value& v) { return v.is_float(); }},
-      {"number", [](const Value& v) { return v.is_number(); }},
+      {"number", [](const Value& v) { return v.is_number() || v.is_long_integer(); }},
       {"string", [](const Value& v) { return v.is_string(); }},
       {"mapping", [](const Value& v) { return v.is_mapping() && !v.mapping().is_namespace; }},
       {"iterable", [](const Value& v) { return v.require_usable(), is_container(v); }},
@@ -87,10 +86,10 @@ const std::unordered_map<std::string, bool (*)(const Value&)>& questions() {
 }
 
 /// Those that compare it.
-const std::unordered_map<std::string, Question>& comparisons() {
+const std::unordered_map<std::string, bool (*)(const Value&, const Value&)>& comparisons() {
   static const auto is_equal = [](const Value& a, const Value& b) { return a == b; };
   static const auto is_other = [](const Value& a, const Value& b) { return !(a == b); };
-  static const std::unordered_map<std::string, Question> all = {
+  static const std::unordered_map<std::string, bool (*)(const Value&, const Value&)> all = {
       {"eq", is_equal},
       {"equalto", is_equal},
       {"==", is_equal},
@@ -115,16 +114,20 @@ const std::unordered_map<std::string, Question>& comparisons() {
 
 }  // namespace
 
-bool is_test(const std::string& name) {
-  return questions().contains(name) || comparisons().contains(name);
+std::optional<Question> question_of(const std::string& name) {
+  if (const auto found = questions().find(name); found != questions().end())
+    return Question{.alone = found->second};
+  if (const auto found = comparisons().find(name); found != comparisons().end())
+    return Question{.with = found->second};
+  return std::nullopt;
 }
 
-bool tested(const std::string& name, const Value& value, const Arguments& arguments) {
-  if (const auto question = questions().find(name); question != questions().end())
-    return question->second(value);
+bool tested(const Question& question, const std::string& name, const Value& value,
+            const Arguments& arguments) {
+  if (question.alone != nullptr) return question.alone(value);
   if (arguments.positional.size() != 1)
     throw Problem(fmt::format("the test \"{}\" asks for one value", name));
-  return comparisons().at(name)(value, arguments.positional[0]);
+  return question.with(value, arguments.positional[0]);
 }
 
 }  // namespace finetune::jinja::detail

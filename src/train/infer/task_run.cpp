@@ -237,7 +237,7 @@ class Answers {
                         .vocab_size = tokenizer.vocab_size()};
     if (asked_.chat && task_.uses_chat) {
       request.prompt = chat_prompt(asked_, question.prompt, task_);
-      if (const auto stop = tokenizer.id(asked_.chat->stop)) request.sampling.stop.push_back(*stop);
+      request.sampling.stop = asked_.chat->ends;
     } else {
       request.prompt = data::encode_prompt(tokenizer, question.prompt);
     }

@@ -80,6 +80,7 @@ core::Json scout() {
             {"intermediate_size_mlp", 16},
             {"vocab_size", 10},
             {"num_attention_heads", 2},
+            {"num_key_value_heads", 2},
             {"head_dim", 4},
             {"num_hidden_layers", 4},
             {"num_local_experts", 2},
@@ -113,13 +114,10 @@ TEST(Llama4Config, NamesTheTextPartAmongOthers) {
 }
 
 core::Json small(const char* model_type) {
-  return {{"model_type", model_type},
-          {"hidden_size", 8},
-          {"intermediate_size", 12},
-          {"vocab_size", 10},
-          {"num_attention_heads", 2},
-          {"num_hidden_layers", 3},
-          {"head_dim", 4},
+  return {{"model_type", model_type},        {"hidden_size", 8},
+          {"intermediate_size", 12},         {"vocab_size", 10},
+          {"num_attention_heads", 2},        {"num_key_value_heads", 2},
+          {"num_hidden_layers", 3},          {"head_dim", 4},
           {"max_position_embeddings", 16384}};
 }
 
@@ -195,7 +193,20 @@ TEST(GptOssConfig, AlternatesWindowsAndHasFilesInBfloat16UnlessTold) {
             core::DType::f32);
 }
 
-TEST(GptOssConfig, IsRefusedWithoutScaledPositionsAndWithAnotherActivation) {
+TEST(GptOssConfig, StretchesPositionsWhereItIsSilent) {
+  core::Json config = gpt_oss_20b;
+  config.erase("rope_scaling");
+  const auto positions = identify(config).architecture.positions();
+  EXPECT_EQ(positions.theta, 150000);
+  EXPECT_EQ(positions.scaling.kind, model::RopeScaling::Kind::yarn);
+  EXPECT_EQ(positions.scaling.factor, 32);
+  EXPECT_EQ(positions.scaling.original_max_positions, 4096);
+  EXPECT_FALSE(positions.scaling.is_truncated);
+  config["rope_parameters"] = {{"rope_theta", 150000}};
+  EXPECT_EQ(identify(config).architecture.rope_scaling.kind, model::RopeScaling::Kind::none);
+}
+
+TEST(GptOssConfig, IsRefusedWithAnotherActivationAndMoreChoicesThanExperts) {
   const auto refusal_of = [](const core::Json& config) -> std::string {
     try {
       model::identify(config.dump(), "config.json", modules::registry().families);
@@ -205,9 +216,6 @@ TEST(GptOssConfig, IsRefusedWithoutScaledPositionsAndWithAnotherActivation) {
     }
   };
   core::Json config = gpt_oss_20b;
-  config.erase("rope_scaling");
-  EXPECT_NE(refusal_of(config).find("rope_scaling"), std::string::npos);
-  config = gpt_oss_20b;
   config["hidden_act"] = "gelu";
   EXPECT_NE(refusal_of(config).find("hidden_act"), std::string::npos);
   config = gpt_oss_20b;

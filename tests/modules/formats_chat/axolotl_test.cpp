@@ -9,8 +9,8 @@
 #include "core/json.hpp"
 #include "data/text/text_source.hpp"
 #include "formats/chat/chat.hpp"
+#include "modules/templates/chats.hpp"
 #include "support/material.hpp"
-#include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::chat::axolotl_test {
@@ -45,10 +45,8 @@ TEST(Axolotl, TokensAndLabelsOfALlama2ConversationAreTheSame) {
   const tests::TemporaryFolder data_folder;
   const auto path = data_folder.write("d.jsonl", given.dump());
 
-  const std::vector<data::ChatTemplate> templates = templates::all();
-  const auto llama2 = std::ranges::find(templates, "llama2", &data::ChatTemplate::name);
   data::TokenizePolicy policy;
-  policy.chat = llama2->with_tokens("<s>", "</s>");
+  policy.chat = tests::chat_template("llama2");
   const data::TextSource source(sharegpt().open(path, {}), sharegpt(), {}, policy, tokenizer);
   const data::SourceSample sample = source.sample(0);
   EXPECT_EQ(sample.tokens.ids, ids);

@@ -9,8 +9,8 @@
 #include "data/text/text_source.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/tokens/tokens.hpp"
+#include "modules/templates/chats.hpp"
 #include "support/folders.hpp"
-#include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::planted_test {
@@ -53,10 +53,8 @@ tokenizer::Tokenizer tokenizer_of(const std::string& name, const std::string& co
 const fs::path planted = tests::source_folder() / "tests/golden/data";
 
 TEST(PlantedFaults, OfChatsAreAllFound) {
-  const std::vector<data::ChatTemplate> templates = templates::all();
-  const auto chatml = std::ranges::find(templates, "chatml", &data::ChatTemplate::name);
   data::TokenizePolicy policy;
-  policy.chat = chatml->with_tokens("", "");
+  policy.chat = tests::chat_template("chatml", "", "<|im_end|>");
   const data::TextSource source(chat::format().open(planted / "planted.jsonl", {}), chat::format(),
                                 {}, policy,
                                 tokenizer_of("qwen2", R"({"eos_token": "<|im_end|>"})"));

@@ -5,6 +5,7 @@
 #include "data/text/detect_format.hpp"
 #include "registry.hpp"
 #include "support/folders.hpp"
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::tests::detect_test {
@@ -28,6 +29,14 @@ class DetectFormat : public testing::Test {
 
   const TemporaryFolder folder_;
 };
+
+TEST_F(DetectFormat, NamesWhatHasNoFormInJson) {
+  const auto path = source_folder() / "tests/golden/data/chats.parquet";
+  const auto found = data::detect_format({path}, {}, modules::registry().formats);
+  EXPECT_EQ(found.name, "messages");
+  EXPECT_TRUE(holds_fact(found.why, "messages.timestamp")) << found.why;
+  EXPECT_TRUE(holds_fact(found.why, "tools.function.since")) << found.why;
+}
 
 TEST_F(DetectFormat, KnowsEachByItsFields) {
   EXPECT_EQ(found(R"({"instruction": "a", "input": "", "output": "b"})"), "alpaca");

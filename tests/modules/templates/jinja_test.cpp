@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Jinja text of every template against our own renderer: Python's Jinja reads it as the
-// Hugging Face library does.
+// Every template, also without its marks, as Python's Jinja reads it, set up as the Hugging Face
+// library does.
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "core/error.hpp"
-#include "data/text/jinja.hpp"
 #include "data/text/model_template.hpp"
 #include "modules/templates/chats.hpp"
 #include "support/folders.hpp"
@@ -31,28 +30,22 @@ OrderedJson rendered(const data::ChatTemplate& chat, const data::Conversation& c
   }
 }
 
-bool has_reasoning(const data::Conversation& conversation) {
-  return std::ranges::any_of(conversation.messages, [](const data::ChatMessage& message) {
-    return !message.reasoning.empty();
-  });
-}
-
 OrderedJson cases() {
   std::ifstream file(source_folder() / "tests/golden/templates/rendered.json");
   const OrderedJson golden = OrderedJson::parse(file);
   OrderedJson all = OrderedJson::array();
   for (const data::ChatTemplate& unbound : templates::all()) {
-    const data::ChatTemplate chat = unbound.with_tokens("<B>", "</S>");
+    const data::ChatTemplate chat = bound_template(unbound, "<B>", "</S>");
     for (const OrderedJson& source : golden.at("conversations")) {
       const data::Conversation talk = conversation(source);
-      if (!chat.thinks && has_reasoning(talk)) continue;  // left out, where we refuse
       for (const bool with_prompt : {false, true}) {
-        all.push_back({{"name", chat.name},
-                       {"template", data::to_jinja(unbound)},
-                       {"messages", source.at("messages")},
-                       {"tools", source.value("tools", OrderedJson())},
-                       {"prompt", with_prompt},
-                       {"expected", rendered(chat, talk, with_prompt)}});
+        for (const std::string& text : {chat.text, data::without_marks(chat.text)})
+          all.push_back({{"name", chat.name},
+                         {"template", text},
+                         {"messages", source.at("messages")},
+                         {"tools", source.value("tools", OrderedJson())},
+                         {"prompt", with_prompt},
+                         {"expected", rendered(chat, talk, with_prompt)}});
       }
     }
   }
@@ -75,26 +68,15 @@ TEST(JinjaTemplates, WriteWhatOurRendererWrites) {
         << all[i].at("name") << all[i].at("messages") << all[i].at("prompt");
     compared += written[i].is_string() ? 1 : 0;
   }
-  EXPECT_GE(compared, 13 * 12);
+  EXPECT_GE(compared, 2 * 13 * 12);
 }
 
-TEST(JinjaTemplates, AreRecognisedAgain) {
-  const std::vector<data::ChatTemplate> all = templates::all();
-  for (const data::ChatTemplate& chat : all) {
-    const data::ChatTemplate* found = data::recognise(data::to_jinja(chat), all);
-    ASSERT_NE(found, nullptr) << chat.name;
-    EXPECT_EQ(found->name, chat.name);
-  }
-}
-
-TEST(JinjaTemplates, QuoteWhatJinjaWouldRead) {
-  const auto chat = data::ChatTemplate::parse(
-      "odd",
-      "[template]\nstop = \"{eos}\"\n[user]\nbefore = \"it's \\\\ {bos}\\n\"\n"
-      "[assistant]\nafter = \"{eos}\"\n");
-  EXPECT_NE(data::to_jinja(chat).find(R"('it\'s \\ ' + (bos_token or '') + '\n')"),
-            std::string::npos)
-      << data::to_jinja(chat);
+TEST(JinjaTemplates, AreHandedOnWithoutMarks) {
+  EXPECT_EQ(data::without_marks("a{%- generation -%} {% generation_ %}{%endgeneration+%}{% if"),
+            "a{#- generation -#} {% generation_ %}{#endgeneration+#}{% if");
+  for (const data::ChatTemplate& chat : templates::all())
+    EXPECT_FALSE(jinja::Template::parse(data::without_marks(chat.text)).has_generation())
+        << chat.name;
 }
 
 }  // namespace

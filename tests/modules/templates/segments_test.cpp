@@ -76,7 +76,7 @@ TEST(RenderedSegments, MarkupAndTextAreToldApart) {
   std::string text;
   for (const data::Segment& segment : rendered.segments)
     text += (segment.markup ? "|" : "") + segment.text + (segment.markup ? "|" : "");
-  EXPECT_EQ(text, "|<s>[INST] ||<<SYS>>\n|s|\n<</SYS>>\n\n|a| [/INST]|| |b| </s>|");
+  EXPECT_EQ(text, "|<s>[INST] <<SYS>>\n|s|\n<</SYS>>\n\n|a| [/INST]|| |b| </s>|");
 }
 
 TEST(RenderedSegments, OfAnEmptyAnswerOnlyItsEndIsTrained) {
@@ -143,17 +143,12 @@ TEST(RenderedSegments, WhatATemplateHasNoMarkupForIsRefused) {
             "reasoning.");
 }
 
-TEST(RenderedSegments, ATemplateWithoutItsStopIsRefused) {
-  EXPECT_NE(refusal([] {
-              data::ChatTemplate::parse("odd",
-                                        "[template]\nstop = \"<end>\"\n[assistant]\n"
-                                        "after = \"x\"\nprompt = \"p\"\n");
-            }).find("odd.toml:4: does not hold template.stop"),
-            std::string::npos);
-  EXPECT_NE(refusal([] {
-              data::ChatTemplate::parse("odd", "[user]\nbefor = \"x\"\n");
-            }).find("Did you mean"),
-            std::string::npos);
+TEST(RenderedSegments, TheTokenThatEndsAnAnswerIsWhatTheTemplateMarksBehindIt) {
+  EXPECT_EQ(chat_template("qwen3").stop, "<|im_end|>");
+  EXPECT_EQ(chat_template("llama3.1").stop, "<|eot_id|>");
+  EXPECT_EQ(chat_template("llama4").stop, "<|eot|>");
+  EXPECT_EQ(chat_template("llama2").stop, "</s>");
+  EXPECT_EQ(chat_template("alpaca", "", "<end>").stop, "<end>");
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include "core/random.hpp"
 #include "support/tiny_model.hpp"
 #include "unit/kernels/tensors.hpp"
+#include "unit/weights/support.hpp"
+#include "weights/safetensors_writer.hpp"
 
 namespace finetune::base::initial_weights_test {
 namespace {
@@ -107,6 +109,39 @@ TEST_P(RandomSource, GivesTheSameNumbersInPieces) {
 
 INSTANTIATE_TEST_SUITE_P(Inits, RandomSource,
                          testing::Values(model::Init::normal, model::Init::fan_in));
+
+/// The embedding, and a head in the dtype `of_head`.
+weights::ModelFiles put_tied(const weights::TestFolder& folder, core::DType of_head,
+                             const std::vector<float>& head) {
+  const std::vector<float> embedding = {1, 2, 3, 4, 5, 6};
+  weights::SafetensorsWriter writer(
+      folder / "model.safetensors",
+      {{"embed.weight", core::DType::f32, {3, 2}}, {"lm_head.weight", of_head, {3, 2}}});
+  writer.write("embed.weight", std::as_bytes(std::span(embedding)));
+  std::vector<std::byte> bytes(head.size() * static_cast<std::size_t>(core::size_bytes(of_head)));
+  core::convert(core::DType::f32, std::as_bytes(std::span(head)), of_head, bytes);
+  writer.write("lm_head.weight", bytes);
+  writer.finish();
+  return weights::ModelFiles::open(folder.path());
+}
+
+TEST(RequireSameModel, AcceptsATiedHeadThatIsTheEmbeddingAndRefusesAnother) {
+  model::Architecture architecture;
+  architecture.tied_embeddings = true;
+  model::ParameterTable table;
+  table.rows.push_back({.name = "embed.weight", .shape = {3, 2}});
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    const weights::TestFolder same, other;
+    EXPECT_NO_THROW(
+        require_same_model(put_tied(same, dtype, {1, 2, 3, 4, 5, 6}), architecture, table));
+    const auto files = put_tied(other, dtype, {1, 2, 3, 4, 5, 7});
+    const auto thrown = weights::thrown_by([&] { require_same_model(files, architecture, table); });
+    EXPECT_EQ(thrown.kind, core::ErrorKind::input);
+    EXPECT_TRUE(thrown.says("lm_head.weight differs from embed.weight, first in row 2"))
+        << thrown.message;
+    EXPECT_TRUE(thrown.says("tie_word_embeddings")) << thrown.message;
+  }
+}
 
 TEST(TensorSlice, NamesTheElementsOfAShard) {
   const model::Parameter row{.name = "w", .shape = {4, 5}};

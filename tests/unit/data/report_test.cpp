@@ -127,13 +127,15 @@ TEST(Limits, EachLooksAtItsOwnCount) {
   source.add("d", "e", bits(Oddity::unknown_role));
   source.add("e", "f", bits(Oddity::no_end_of_turn));
   source.add("e", "f");
+  source.add("f", "g", bits(Oddity::not_written));
   const std::vector<std::pair<double Limits::*, std::string>> all = {
       {&Limits::truncated, "fake:1: the sample is cut"},
       {&Limits::masked, "fake:2: no token of the sample is trained"},
       {&Limits::empty_answers, "fake:3: an answer of the sample is empty"},
       {&Limits::unknown_roles, "fake:4: a message of the sample has a role"},
       {&Limits::missing_end_of_turn, "fake:5: no end token follows an answer"},
-      {&Limits::duplicates, "fake:6: the sample equals an earlier one"}};
+      {&Limits::duplicates, "fake:6: the sample equals an earlier one"},
+      {&Limits::not_written, "fake:7: the chat template leaves reasoning or calls"}};
   for (const auto& [limit, message] : all) {
     DatasetOptions options = options_of(5);
     options.on_masked = OnMasked::drop;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "data/text/detail/chat_writer.hpp"
 #include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
@@ -37,11 +38,19 @@ tokenizer::Tokenizer mistral() {
 }
 
 ChatTemplate chatml() {
-  return ChatTemplate::parse("chatml",
-                             "[template]\nstop = \"<|im_end|>\"\n"
-                             "[user]\nbefore = \"<|im_start|>user\\n\"\nafter = \"<|im_end|>\\n\"\n"
-                             "[assistant]\nprompt = \"<|im_start|>assistant\\n\"\n"
-                             "after = \"<|im_end|>\\n\"\n");
+  const auto tokenizer = qwen();
+  ChatWriter::Names names{
+      .bos = "",
+      .eos = "<|im_end|>",
+      .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
+               .ids = {tokenizer.eos_id()}}};
+  ChatTemplate chat{.name = "chatml",
+                    .text =
+                        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+                        "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+                        "'<|im_start|>assistant\\n' }}{% endif %}"};
+  chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names));
+  return chat;
 }
 
 /// Samples in memory that may be anything.

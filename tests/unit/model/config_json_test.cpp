@@ -91,6 +91,63 @@ TEST(ReadRope, HasDefaults) {
             RopeScaling::Kind::none);
 }
 
+TEST(ReadRope, TakesThetaFromInsideEitherObjectBeforeItsOwn) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const std::string inside =
+        "\"" + std::string(key) + R"(": {"rope_type": "linear", "factor": 2, "rope_theta": 5e5})";
+    EXPECT_EQ(rope_of(("{" + inside + "}").c_str()).rope_theta, 5e5) << key;
+    EXPECT_EQ(rope_of((R"({"rope_theta": 3, )" + inside + "}").c_str()).rope_theta, 5e5) << key;
+  }
+  EXPECT_EQ(
+      rope_of(R"({"rope_theta": 3, "rope_scaling": {"type": "linear", "factor": 2}})").rope_theta,
+      3);
+}
+
+TEST(ReadRope, RefusesTwoObjectsThatDiffer) {
+  const auto both = [](const char* old_one, const char* new_one) {
+    return R"({"rope_scaling": )" + std::string(old_one) + R"(, "rope_parameters": )" + new_one +
+           "}";
+  };
+  expect_part(
+      rope_refusal(both(R"({"type": "linear", "factor": 2})", R"({"rope_theta": 5e5})").c_str()),
+      R"("rope_scaling" and "rope_parameters" differ)");
+  const char* linear = R"({"rope_type": "linear", "factor": 2})";
+  EXPECT_EQ(rope_of(both(linear, linear).c_str()).rope_scaling.factor, 2);
+  EXPECT_EQ(rope_of(both("null", linear).c_str()).rope_scaling.factor, 2);
+  EXPECT_EQ(rope_of(both("{}", linear).c_str()).rope_scaling.factor, 2);
+}
+
+TEST(ReadRope, TakesTheOriginalLengthFromBesideTheObjectFirst) {
+  const char* yarn =
+      R"({"original_max_position_embeddings": 64, "rope_scaling": {"rope_type": "yarn",
+                         "factor": 4, "original_max_position_embeddings": 128}})";
+  EXPECT_EQ(rope_of(yarn).rope_scaling.original_max_positions, 64);
+}
+
+Architecture with_part(const char* text, std::optional<double> unsaid) {
+  const core::Json json = core::parse_json(text, "config.json");
+  Architecture architecture;
+  architecture.head_size = 16;
+  read_rope(ConfigReader(json, "config.json"), architecture, unsaid);
+  return architecture;
+}
+
+TEST(ReadRope, TurnsAPartOfAHeadOnlyInFamiliesThatSaySo) {
+  const char* half = R"({"rope_parameters": {"partial_rotary_factor": 0.5}})";
+  EXPECT_EQ(with_part(half, 1).rotary_size, 8);
+  EXPECT_EQ(
+      with_part(
+          R"({"partial_rotary_factor": 0.5, "rope_scaling": {"partial_rotary_factor": 0.25}})", 1)
+          .rotary_size,
+      4);
+  EXPECT_EQ(with_part("{}", 0.5).rotary_size, 8);
+  EXPECT_EQ(with_part(R"({"partial_rotary_factor": null})", 0.5).turned_channels(), 16);
+  EXPECT_EQ(with_part(R"({"partial_rotary_factor": 1.0})", {}).turned_channels(), 16);
+  expect_part(rope_refusal(half), R"("partial_rotary_factor" is 0.5 (all channels of a head turn)");
+  expect_part(rope_refusal(R"({"partial_rotary_factor": 0.5})"),
+              R"("partial_rotary_factor" is 0.5)");
+}
+
 TEST(ReadRope, UnderstandsTheOldNameOfTheType) {
   const Architecture a = rope_of(R"({"rope_scaling": {"type": "linear", "factor": 2.5}})");
   EXPECT_EQ(a.rope_scaling.kind, RopeScaling::Kind::linear);

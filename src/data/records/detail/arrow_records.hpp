@@ -19,10 +19,10 @@
 namespace finetune::data {
 
 /// A stream of messages, or a file of them (which begins with ARROW1). Columns become fields:
-/// texts, whole and real numbers, booleans, lists, structs, dictionaries; others are left out. Kept
-/// are the places of the batches, and one batch, the last that was read; buffers may be compressed
-/// by LZ4 or zstd.
-/// Source: Apache Arrow, "Serialization and Interprocess Communication (IPC)", version 1.x.
+/// texts, whole and real numbers, booleans, lists, structs, dictionaries; others are left out, of a
+/// struct each for itself. Kept are the places of the batches, and one batch, the last that was
+/// read; buffers may be compressed by LZ4 or zstd. Source: Apache Arrow, "Serialization and
+/// Interprocess Communication (IPC)", version 1.x.
 class ArrowRecords final : public Records {
  public:
   /// Reads descriptions alone, until there are `most_rows`. Throws: ErrorKind::input for a file
@@ -36,6 +36,8 @@ class ArrowRecords final : public Records {
   /// "file: row 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
+  bool pads_nulls() const override { return true; }
+  std::vector<std::string> left_out() const override { return arrow_ipc::left_out_of(fields_); }
 
  private:
   /// A message: its description, and what is behind it.

@@ -67,8 +67,9 @@ class FieldReader {
       fail_binary(where_, "the name of a column is not valid UTF-8", "it is damaged");
     made.children = fields(table.tables(schema::children), depth + 1);
     set_type(table, made);
-    for (const Field& child : made.children)
-      made.is_readable = made.is_readable && child.is_readable;
+    // A struct is what is left of it, a list what lies in it.
+    if (!made.children.empty())
+      made.is_readable = std::ranges::any_of(made.children, &Field::is_readable);
     if (made.kind == Kind::other) made.is_readable = false;
     if (const auto coded = table.table(schema::dictionary)) {
       made.dictionary = coded->number<std::int64_t>(schema::dictionary_id);
@@ -165,7 +166,25 @@ class FieldReader {
   int num_fields_ = 0;
 };
 
+/// What lies in a list has the list's name.
+void list_left_out(const Field& field, const std::string& name, std::vector<std::string>& found) {
+  for (const Field& child : field.children) {
+    const std::string its = field.kind == Kind::structure ? name + "." + child.name : name;
+    if (child.is_readable)
+      list_left_out(child, its, found);
+    else
+      found.push_back(its);
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> left_out_of(const std::vector<Field>& columns) {
+  std::vector<std::string> found;
+  for (const Field& column : columns)
+    if (column.is_readable) list_left_out(column, column.name, found);
+  return found;
+}
 
 std::vector<Field> fields_of(const FlatTable& table, const std::string& where) {
   if (table.number<std::int16_t>(schema::endianness) != 0)

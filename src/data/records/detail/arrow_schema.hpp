@@ -32,7 +32,7 @@ struct Field {
   Number number = Number::none;
   int bits = 0;
   bool is_large = false;    ///< places have 64 bits
-  bool is_readable = true;  ///< it and its children have a form in JSON
+  bool is_readable = true;  ///< it has a form in JSON, though perhaps without some of its children
   int num_buffers = 0;      ///< of its own
   std::int32_t fixed_size = 0;
   std::vector<Field> children = {};
@@ -44,6 +44,9 @@ struct Field {
 /// The columns of a Schema. Throws: ErrorKind::input beginning with `where` for types that are not
 /// known, columns that are nested too deeply, or another order of bytes.
 std::vector<Field> fields_of(const FlatTable& schema, const std::string& where);
+
+/// What the readable ones of `columns` lack, as Records::left_out.
+std::vector<std::string> left_out_of(const std::vector<Field>& columns);
 
 /// Numbers of the fields of Arrow's tables, from 0.
 /// Source: Apache Arrow, format/{Message,Schema,File}.fbs (MetadataVersion V5).

@@ -142,7 +142,7 @@ OrderedJson Values::at(const Column& column, std::int64_t i) {
     case Kind::structure: {
       OrderedJson values = OrderedJson::object();
       for (const Column& child : column.children)
-        values[child.field->name] = at(child, i);
+        if (child.field->is_readable) values[child.field->name] = at(child, i);
       return values;
     }
     default:

@@ -100,7 +100,7 @@ core::Json JsonRecords::object(std::int64_t i) const {
 OrderedJson JsonRecords::ordered(std::int64_t i) const {
   // `object` has seen the same text: its depth and size are within bounds.
   const auto open = file_.open();
-  return OrderedJson::parse(read_entry(open->file(), entry(open->file(), i)));
+  return core::ordered_json(read_entry(open->file(), entry(open->file(), i)));
 }
 
 std::string JsonRecords::where(std::int64_t i) const {

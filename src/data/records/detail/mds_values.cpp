@@ -137,7 +137,7 @@ std::optional<OrderedJson> mds_value(const std::string& encoding, Bytes bytes,
   if (encoding == "json") {
     const std::string text = mds_text(bytes, where);
     core::parse_json(text, where);
-    return OrderedJson::parse(text);
+    return core::ordered_json(text);
   }
   if (encoding == "str_int" || encoding == "str_float") {
     const OrderedJson value = OrderedJson::parse(mds_text(bytes, where), nullptr, false);

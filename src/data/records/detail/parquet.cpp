@@ -32,7 +32,9 @@ bool is_json(const arrow::DataType& type) {
     case Type::LARGE_LIST:
     case Type::FIXED_SIZE_LIST:
     case Type::STRUCT:
-      return std::all_of(type.fields().begin(), type.fields().end(),
+      // A struct is what is left of it, a list what lies in it.
+      return type.num_fields() == 0 ||
+             std::any_of(type.fields().begin(), type.fields().end(),
                          [](const auto& field) { return is_json(*field->type()); });
     case Type::NA:
     case Type::BOOL:
@@ -50,6 +52,18 @@ bool is_json(const arrow::DataType& type) {
       return true;
     default:
       return false;
+  }
+}
+
+/// What lies in a list has the list's name.
+void list_left_out(const arrow::DataType& type, const std::string& name,
+                   std::vector<std::string>& found) {
+  for (const auto& field : type.fields()) {
+    const std::string its = type.id() == Type::STRUCT ? name + "." + field->name() : name;
+    if (is_json(*field->type()))
+      list_left_out(*field->type(), its, found);
+    else
+      found.push_back(its);
   }
 }
 
@@ -81,8 +95,10 @@ OrderedJson list_at(const arrow::Array& array, std::int64_t i, const std::string
 OrderedJson struct_at(const arrow::Array& array, std::int64_t i, const std::string& where) {
   const auto& fields = static_cast<const arrow::StructArray&>(array);
   OrderedJson values = OrderedJson::object();
-  for (int f = 0; f < fields.num_fields(); ++f)
-    values[fields.type()->field(f)->name()] = value_at(*fields.field(f), i, where);
+  for (int f = 0; f < fields.num_fields(); ++f) {
+    const auto& field = *fields.type()->field(f);
+    if (is_json(*field.type())) values[field.name()] = value_at(*fields.field(f), i, where);
+  }
   return values;
 }
 
@@ -138,6 +154,10 @@ class ParquetRecords final : public Records {
     parquet::arrow::FileReaderBuilder builder;
     require(builder.Open(*file));
     require(builder.Build(&reader_));
+    std::shared_ptr<arrow::Schema> schema;
+    require(reader_->GetSchema(&schema));
+    for (const auto& column : schema->fields())
+      if (is_json(*column->type())) list_left_out(*column->type(), column->name(), left_out_);
     const auto metadata = reader_->parquet_reader()->metadata();
     std::int64_t end = 0;
     for (int group = 0; group < metadata->num_row_groups(); ++group)
@@ -150,6 +170,8 @@ class ParquetRecords final : public Records {
   std::int64_t size() const override { return ends_.back(); }
   core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
   const std::filesystem::path& path() const override { return path_; }
+  bool pads_nulls() const override { return true; }
+  std::vector<std::string> left_out() const override { return left_out_; }
   std::string where(std::int64_t i) const override {
     return fmt::format("{}: row {}", path_.string(), i + 1);
   }
@@ -206,6 +228,7 @@ class ParquetRecords final : public Records {
 
   std::filesystem::path path_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
+  std::vector<std::string> left_out_;
   std::vector<std::int64_t> ends_;  // ends_[g]: rows in row groups 0 .. g
   mutable std::mutex mutex_;
   mutable int group_ = -1;

@@ -16,9 +16,10 @@
 namespace finetune::data {
 
 /// Columns become fields: texts, whole and real numbers, booleans, lists and structs of them;
-/// others (bytes, times, maps, ...) are left out. All encodings of parquet-format 2.11 but
-/// bit-packed levels; pages as they are, or compressed by snappy, gzip, zstd or lz4_raw; not
-/// encrypted. Kept are the description and one group of rows, the last that was read.
+/// others (bytes, times, maps, ...) are left out, of a struct each for itself. All encodings of
+/// parquet-format 2.11 but bit-packed levels; pages as they are, or compressed by snappy, gzip,
+/// zstd or lz4_raw; not encrypted. Kept are the description and one group of rows, the last that
+/// was read.
 class ParquetFileRecords final : public Records {
  public:
   /// Reads the description alone. Throws: ErrorKind::input for a file that is none, is truncated,
@@ -31,6 +32,8 @@ class ParquetFileRecords final : public Records {
   /// "file: row 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
+  bool pads_nulls() const override { return true; }
+  std::vector<std::string> left_out() const override { return schema_.left_out; }
 
  private:
   std::shared_ptr<const parquet_file::RowGroup> group(std::size_t g) const;

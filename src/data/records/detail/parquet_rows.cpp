@@ -56,19 +56,19 @@ class RowReader {
     if (node.children.empty()) return value(node);
     OrderedJson object = OrderedJson::object();
     for (const Node& child : node.children)
-      object[child.name] = read(child);
+      if (child.is_readable) object[child.name] = read(child);
     return object;
   }
 
   /// Whether the next entry is another one of the same list.
   bool goes_on(const Node& repeated) const {
-    const auto l = static_cast<std::size_t>(repeated.first_leaf);
+    const auto l = static_cast<std::size_t>(repeated.read_leaf);
     return !leaves_[l]->is_at_end(cursors_[l]) &&
            leaves_[l]->repetition(cursors_[l]) >= repeated.max_repetition;
   }
 
   int definition(const Node& node) const {
-    const auto l = static_cast<std::size_t>(node.first_leaf);
+    const auto l = static_cast<std::size_t>(node.read_leaf);
     require(l);
     return leaves_[l]->definition(cursors_[l]);
   }
@@ -77,10 +77,11 @@ class RowReader {
     if (leaves_[leaf]->is_at_end(cursors_[leaf])) fail_binary(where_, "its columns do not agree");
   }
 
-  /// Of what is missing each leaf has one entry.
+  /// Of what is missing each leaf that is read has one entry.
   OrderedJson skip(const Node& node) {
     for (int n = 0; n < node.num_leaves; ++n) {
       const auto l = static_cast<std::size_t>(node.first_leaf + n);
+      if (leaves_[l] == nullptr) continue;
       require(l);
       if (leaves_[l]->definition(cursors_[l]) >= node.max_definition)
         fail_binary(where_, "its columns do not agree");

@@ -59,6 +59,8 @@ class SchemaReader {
     made_.root = node(0, 0, 0);
     if (next_ != elements_.size()) fail_binary(where_, "its columns are described wrongly");
     mark(made_.root, true);
+    for (const Node& column : made_.root.children)
+      if (column.is_readable) list_left_out(column, column.name);
     return std::move(made_);
   }
 
@@ -115,6 +117,7 @@ class SchemaReader {
     }
     leaf.max_definition = made.max_definition;
     leaf.max_repetition = made.max_repetition;
+    made.read_leaf = made.first_leaf;
     made.is_readable = leaf.meaning != Meaning::none;
     made_.leaves.push_back(leaf);
   }
@@ -126,9 +129,11 @@ class SchemaReader {
     const auto is = [&](int old, int now) {
       return code == old || (type != nullptr && type->find(now) != nullptr);
     };
-    made.is_readable =
-        !is(converted::map, logical::map) && code != converted::map_key_value &&
-        std::ranges::all_of(made.children, [](const Node& child) { return child.is_readable; });
+    const auto first =
+        std::ranges::find_if(made.children, [](const Node& child) { return child.is_readable; });
+    made.is_readable = first != made.children.end() && !is(converted::map, logical::map) &&
+                       code != converted::map_key_value;
+    if (made.is_readable) made.read_leaf = first->read_leaf;
     // The root is of columns, of which each is left out for itself.
     if (made.max_definition == 0 && &its == &elements_.front()) made.is_readable = true;
     if (!is(converted::list, logical::list)) return;
@@ -145,6 +150,21 @@ class SchemaReader {
       made_.leaves[static_cast<std::size_t>(node.first_leaf)].is_read = is_all;
     for (const Node& child : node.children)
       mark(child, is_all);
+  }
+
+  /// What lies in a list has the list's name.
+  void list_left_out(const Node& node, const std::string& name) {
+    if (node.is_list) {
+      const Node& repeated = node.children.front();
+      return list_left_out(node.is_wrapped ? repeated.children.front() : repeated, name);
+    }
+    for (const Node& child : node.children) {
+      const std::string its = name + "." + child.name;
+      if (child.is_readable)
+        list_left_out(child, its);
+      else
+        made_.left_out.push_back(its);
+    }
   }
 
   const std::vector<ThriftValue>& elements_;

@@ -23,12 +23,13 @@ struct Node {
   bool is_repeated = false;
   bool is_list = false;     ///< its only child is repeated, and with it a list
   bool is_wrapped = false;  ///< that child's only child is what lies in the list
-  bool is_readable = true;  ///< its leaves have a form in JSON
+  bool is_readable = true;  ///< it has a form in JSON, though perhaps without some of its children
   int max_definition = 0;
   int max_repetition = 0;
   std::vector<Node> children = {};
   int first_leaf = 0;
   int num_leaves = 0;
+  int read_leaf = 0;  ///< the first of its leaves that is read, where it is readable
 };
 
 struct Leaf {
@@ -36,12 +37,13 @@ struct Leaf {
   Meaning meaning = Meaning::none;
   int max_definition = 0;
   int max_repetition = 0;
-  bool is_read = false;  ///< all of its ancestors are readable
+  bool is_read = false;  ///< it and all of its ancestors are readable
 };
 
 struct Schema {
   Node root;
-  std::vector<Leaf> leaves;  ///< in the order of the file's columns
+  std::vector<Leaf> leaves;           ///< in the order of the file's columns
+  std::vector<std::string> left_out;  ///< as Records::left_out
 };
 
 /// The schema of FileMetaData. Throws: ErrorKind::input beginning with `where` for one that is

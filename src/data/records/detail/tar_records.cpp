@@ -243,7 +243,7 @@ core::Json TarRecords::object(std::int64_t i) const {
 
 OrderedJson TarRecords::ordered(std::int64_t i) const {
   return merged<OrderedJson>(
-      i, [&](const TarMember& member) { return OrderedJson::parse(text_of(member)); });
+      i, [&](const TarMember& member) { return core::ordered_json(text_of(member)); });
 }
 
 std::string TarRecords::where(std::int64_t i) const {

@@ -23,6 +23,7 @@ struct Limits {
   double empty_answers = 1;
   double unknown_roles = 1;
   double missing_end_of_turn = 1;
+  double not_written = 1;
 };
 
 struct DatasetOptions {

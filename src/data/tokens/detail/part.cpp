@@ -88,7 +88,9 @@ void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) 
       {Oddity::no_end_of_turn, SampleKind::missing_end_of_turn},
       {Oddity::special_name, SampleKind::special_name},
       {Oddity::unknown_role, SampleKind::unknown_role},
-      {Oddity::held_ends, SampleKind::held_ends}};
+      {Oddity::held_ends, SampleKind::held_ends},
+      {Oddity::left_out_part, SampleKind::left_out_part},
+      {Oddity::not_written, SampleKind::not_written}};
   for (const auto& [oddity, kind] : kinds) {
     if ((oddities & static_cast<std::uint32_t>(oddity)) != 0) report.of(kind).add(i);
   }

@@ -101,7 +101,10 @@ void require_limits(const SampleSource& source, const DataReport& report,
                         "Rename the roles or choose another template"},
                        {SampleKind::missing_end_of_turn, limits.missing_end_of_turn,
                         "max_missing_end_of_turn", "no end token follows an answer of the sample",
-                        "Choose the template that belongs to the model"}};
+                        "Choose the template that belongs to the model"},
+                       {SampleKind::not_written, limits.not_written, "max_not_written",
+                        "the chat template leaves reasoning or calls of an answer out",
+                        "Choose a template that writes them, or remove them from the data"}};
   for (const Limit& limit : all)
     check(source, report, limit);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which template a model's Jinja text stands for.
+// Where a model's templates come from, and which of them is taken.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,76 +14,8 @@
 #include "tokenizer/tokenizer.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests::recognise_test {
+namespace finetune::tests::model_template_test {
 namespace {
-
-constexpr const char* chatml =
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ "
-    "'<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ "
-    "'<|im_start|>assistant\\n' }}{% endif %}";
-
-std::string recognised(std::string_view jinja) {
-  static const std::vector<data::ChatTemplate> all = templates::all();
-  const data::ChatTemplate* found = data::recognise(jinja, all);
-  return found == nullptr ? "none" : found->name;
-}
-
-TEST(RecogniseTemplate, DoesNotMindHowItIsWritten) {
-  EXPECT_EQ(recognised(chatml), "chatml");
-  std::string other = chatml;
-  std::ranges::replace(other, '\'', '"');
-  EXPECT_EQ(recognised(other), "chatml");
-  EXPECT_EQ(recognised("{%- for message in messages -%}\n  {{- '<|im_start|>'+message.role+'\\n' "
-                       "+  message.content + '<|im_end|>'\n + '\\n' }}\n{%- endfor %}"),
-            "chatml");
-}
-
-TEST(RecogniseTemplate, IsNotFooledByAnotherSystemMessage) {
-  const std::string with_default =
-      std::string(
-          "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are "
-          "Bob.<|im_end|>\\n' }}{% endif %}") +
-      chatml;
-  EXPECT_EQ(recognised(with_default), "none");
-  EXPECT_EQ(recognised("{{ messages[0].content }}"), "none");
-  EXPECT_EQ(recognised(""), "none");
-}
-
-TEST(RecogniseTemplate, KnowsThoseOfPublishedModels) {
-  const auto conformance = material("conformance/chat/chat_llama_cpp.json");
-  REQUIRE_MATERIAL(conformance);
-  const std::map<std::string, std::string> folders = {
-      {"tokenizers/qwen2.5", "qwen2.5"},
-      {"tokenizers/qwen3", "qwen3"},
-      {"tokenizers/mistral-7b-instruct-v0.3", "mistral-v3"}};
-  for (const auto& [folder, name] : folders) {
-    const auto jinja = data::model_templates(material(folder)).standard;
-    ASSERT_TRUE(jinja) << folder;
-    EXPECT_EQ(recognised(*jinja), name);
-  }
-  EXPECT_FALSE(data::model_templates(material("tokenizers/llama3")).standard);
-  // All the others are strangers: not one of them is taken for what it is not.
-  const std::map<std::string, std::string> known = {
-      {"teknium/OpenHermes-2.5-Mistral-7B", "chatml"},
-      {"Llama-3", "llama3"},
-      {"mistralai/Mistral-7B-Instruct-v0.2 (mistralai 'v1' template with a system prompt)",
-       "mistral-v1"},
-      {"Mistral-Large-Instruct-2407 (mistralai 'v3' template; modified to have system prompt at "
-       "start)",
-       "mistral-v3"},
-      {"Mistral-Nemo-Instruct-2407 (mistralai 'v3-tekken' template; modified to have system prompt "
-       "at start)",
-       "mistral-v3-tekken"},
-      {"mistralai/Mistral-Large-Instruct-2411 (mistralai 'v7' template)", "mistral-v7"}};
-  std::ifstream file(conformance);
-  for (const auto& each : core::Json::parse(file).at("cases")) {
-    const auto found = known.find(each.at("name"));
-    EXPECT_EQ(recognised(each.at("template_str").get<std::string>()),
-              found == known.end() ? "none" : found->second)
-        << each.at("name");
-  }
-}
 
 using Named = std::map<std::string, std::string>;
 
@@ -158,6 +90,33 @@ TEST(ModelTemplates, ThatAreSeveralAreChosenByNameOrByWhetherThereAreTools) {
                 remedy);
 }
 
+TEST(ModelTemplates, OfAModelAreNeverReplaced) {
+  const TemporaryFolder folder;
+  const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
+  // As a template of this program has it, but for the names of its tokens.
+  const std::string own =
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+      "message['content'] + '<e>' + '\n'}}{% endfor %}";
+  folder.write("chat_template.jinja", own);
+  const auto chat = data::choose_template("model", folder.path(), tokenizer, templates::all());
+  EXPECT_EQ(chat.text, own);
+  EXPECT_EQ(chat.stop, "<e>");
+  EXPECT_EQ(chat.ends, std::vector<std::int32_t>{2});
+}
+
+TEST(ModelTemplates, OfThisProgramNeedTheirEndToken) {
+  const TemporaryFolder folder;
+  const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
+  const auto choose = [&] {
+    data::choose_template("chatml", folder.path(), tokenizer, templates::all());
+  };
+  EXPECT_EQ(refusal(choose, folder.path().parent_path()),
+            "65: " + folder.path().filename().string() +
+                ": the tokenizer has no token \"<|im_end|>\" (the chat template \"chatml\" ends "
+                "answers with it, and spelt in several tokens nothing would stop there). Choose "
+                "another data.template, or a model that has the token.");
+}
+
 TEST(ModelTemplates, OfAnotherTypeAreRefused) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json", "{\"chat_template\": 7}");
@@ -168,4 +127,4 @@ TEST(ModelTemplates, OfAnotherTypeAreRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::tests::recognise_test
+}  // namespace finetune::tests::model_template_test

@@ -1,0 +1,60 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which bytes of a conversation, as a template wrote it, are answers that are trained.
+//
+// An answer is what is written in the turn of its message: behind what the prompt for it writes
+// there, too, up to the tokens that end it. Nothing is looked for in what messages say: the pieces
+// of the text know which message said them and in whose turn they were written.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "jinja/template.hpp"
+#include "tokenizer/tokenizer.hpp"
+
+namespace finetune::data {
+
+/// Bytes [first, second) of a text.
+using Range = std::pair<std::size_t, std::size_t>;
+
+/// What a model's tokenizer and generation_config.json say of ends.
+struct EndNames {
+  /// Where special tokens stand in markup.
+  std::function<std::vector<tokenizer::SpecialPlace>(std::string_view)> find;
+  std::vector<std::int32_t> ids;  ///< at which generation stops; none: not known
+
+  bool is_end(const tokenizer::SpecialPlace& place) const;
+};
+
+/// Without a loop over messages what is written behind what a message says is of its turn.
+void complete_turns(jinja::Rendered& rendered);
+
+/// Where the turn of message `i` stands: once, or in parts with those of others in between.
+std::vector<Range> turn_of(const jinja::Rendered& rendered, std::int32_t i);
+
+/// What is written behind all turns: the prompt for an answer, where it is asked for.
+std::string behind_turns(const jinja::Rendered& rendered);
+
+struct AnswerPlace {
+  std::size_t begin = 0;
+  std::size_t ends_at = 0;  ///< where the tokens that end it begin; `end` if none do
+  std::size_t end = 0;
+  bool has_end = false;
+};
+
+/// Of message `i`, whose turn is `turn`, not empty. `prompt`: what the prompt for it writes behind
+/// the messages before it; nothing: there can be none for it.
+AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
+                         const std::vector<Range>& turn, const std::optional<std::string>& prompt,
+                         const EndNames& names);
+
+/// The token of `names.ids` that begins right at byte `at`, which is markup; nothing if none does.
+std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names);
+
+}  // namespace finetune::data
