@@ -10,7 +10,7 @@
 #include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
 #include "modules/templates/marked_chats.hpp"
-#include "unit/data/fake.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::tests::chat_writer_test {
 namespace {
@@ -230,12 +230,13 @@ TEST(AnswersOfTurns, ThatStandInTurnsOfOthersAreRefused) {
   const data::ChatTemplate chat = own_template(
       "{% for m in messages %}{% if m.role == 'user' %}<u>{{ m.content }}<a>"
       "{{ loop.nextitem.content }}<e>{% endif %}{% endfor %}");
-  EXPECT_EQ(
-      refusal([&] { written(chat, talk(two_turns)); }),
-      "65: x.jsonl:3: which tokens message 2 (assistant) adds is not clear (the model's chat "
-      "template writes what it says elsewhere: in its own turn \"\", in that of message 1 "
-      "\"<u>q<a>a<e>\"). Name a template of this program in data.template, or mark answers in "
-      "the model's with {% generation %}.");
+  try {
+    written(chat, talk(two_turns));
+    FAIL();
+  } catch (const core::Error& error) {
+    expect_message(error.what(), "x.jsonl:3",
+                   {"message 2", "<u>q<a>a<e>", "message 1", "data.template", "{% generation %}"});
+  }
 }
 
 TEST(AnswersOfTurns, OfATemplateWithoutALoopAreWhatFollowsWhatTheySay) {

@@ -45,7 +45,8 @@ with open(sys.argv[1], encoding="utf-8") as file:
         template = compiled[text]
         try:
             texts.append(template.render(messages=case["messages"], tools=case["tools"], bos_token="<B>",
-                                         eos_token="</S>", add_generation_prompt=case["prompt"]))
+                                         eos_token="</S>", add_generation_prompt=case["prompt"],
+                                         is_training_data=not case["prompt"]))
         except jinja2.exceptions.TemplateError as error:
             if isinstance(error, (jinja2.exceptions.TemplateSyntaxError, jinja2.exceptions.UndefinedError)):
                 raise

@@ -140,5 +140,24 @@ TEST(Stretches, OfRealTokenizersAreCountedAnywhere) {
   }
 }
 
+TEST(Stretches, OfConversationsHaveTheIdsOfTheLibrary) {
+  const Json golden = golden_json("conversations.json");
+  for (const Json& each : golden.at("cases")) {
+    Json file = golden_json(each.at("tokenizer").get<std::string>() + "/tokenizer.json");
+    for (const auto& [key, value] : each.at("change").items())
+      file[key] = value;
+    const ModelFolder folder;
+    const Tokenizer tokenizer = folder.load(file);
+    std::vector<std::string> texts;
+    Parts parts;
+    for (const Json& part : each.at("parts"))
+      texts.push_back(part.get<std::string>());
+    for (const std::string_view text : texts)
+      parts.push_back(text.starts_with('=') ? anew(text.substr(1)) : TextPart{text});
+    EXPECT_EQ(ids_of(tokenizer, parts), each.at("ids").get<Ids>()) << each.at("parts");
+  }
+  EXPECT_GE(golden.at("cases").size(), 20u);
+}
+
 }  // namespace
 }  // namespace finetune::tokenizer::test::stretches_test

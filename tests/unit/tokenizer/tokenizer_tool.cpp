@@ -2,6 +2,8 @@
 // The tokenizer for scripts that compare it with others (compare.py, tests/bench/tokenizer.py).
 //
 //   tokenizer_tool ids FOLDER < texts      a JSON string a line; answers [ids, decoded] a line
+//   tokenizer_tool parts FOLDER < texts    a list of [string, whether it starts anew, whether it is
+//                                          plain] a line; answers ids, as of a template's text
 //   tokenizer_tool rate FOLDER FILE N      encodes FILE N times as documents; answers MiB, then
 //   seconds
 //                                        of the processor and on the wall and the number of ids a
@@ -31,6 +33,21 @@ void ids(const Tokenizer& tokenizer) {
     const auto text = finetune::core::parse_json(line, "stdin").get<std::string>();
     const auto found = tokenizer.encode(text, Encode::document);
     std::cout << Json{found, tokenizer.decode(found, false)}.dump() << '\n';
+  }
+}
+
+void parts(const Tokenizer& tokenizer) {
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto given = finetune::core::parse_json(line, "stdin");
+    std::vector<std::string> texts;
+    std::vector<finetune::tokenizer::TextPart> all;
+    for (const Json& part : given)
+      texts.push_back(part.at(0).get<std::string>());
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      all.push_back({.text = texts[i],
+                     .plain = given[i].at(2).get<bool>(),
+                     .starts_anew = given[i].at(1).get<bool>()});
+    std::cout << Json(tokenizer.encode(all, Encode::no_ends)).dump() << '\n';
   }
 }
 
@@ -71,10 +88,12 @@ int main(int argc, char** argv) {
   try {
     if (arguments.size() == 2 && arguments[0] == "ids") {
       ids(Tokenizer::load(arguments[1]));
+    } else if (arguments.size() == 2 && arguments[0] == "parts") {
+      parts(Tokenizer::load(arguments[1]));
     } else if (arguments.size() == 4 && arguments[0] == "rate") {
       rate(Tokenizer::load(arguments[1]), arguments[2], std::stoi(arguments[3]));
     } else {
-      std::fputs("usage: tokenizer_tool ids FOLDER | rate FOLDER FILE N\n", stderr);
+      std::fputs("usage: tokenizer_tool ids FOLDER | parts FOLDER | rate FOLDER FILE N\n", stderr);
       return 64;
     }
   } catch (const std::exception& error) {
