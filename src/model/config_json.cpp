@@ -242,6 +242,10 @@ ConfigReader text_config(const core::Json& config, const std::string& where) {
   return {config["text_config"], where + ": text_config"};
 }
 
+void read_ties_of_whole(const core::Json& config, const std::string& where, Architecture& a) {
+  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
+}
+
 double read_balance(const ConfigReader& config) {
   const double coefficient = config.real("router_aux_loss_coef", 0.001);
   if (coefficient < 0)

@@ -103,6 +103,10 @@ std::vector<bool> read_rotation(const ConfigReader& config, std::int64_t num_lay
 /// "text_config" of a model that also sees or hears: the part that is trained.
 ConfigReader text_config(const core::Json& config, const std::string& where);
 
+/// Of such a model: whether head and embedding are one is said of the whole, if it is.
+void read_ties_of_whole(const core::Json& config, const std::string& where,
+                        Architecture& architecture);
+
 /// The coefficient of the load-balancing term: router_aux_loss_coef where output_router_logits asks
 /// for it, else 0.
 double read_balance(const ConfigReader& config);

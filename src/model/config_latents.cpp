@@ -10,12 +10,15 @@ namespace finetune::model {
 void read_latent_decoder(const ConfigReader& config, Architecture& a, double unsaid_eps) {
   const char* turned = "qk_rope_head_dim";
   const char* query = "q_lora_rank";
-  // What turns is a head of its own to all that is said of positions.
   a.rotary_size = 0;
   const std::int64_t rotary_size = config.size(turned);
   if (rotary_size % 2 != 0)
     config.fail(turned, "is odd", "rotary positions turn pairs of channels");
-  read_decoder(config, a, {.head_size = rotary_size, .norm_eps = unsaid_eps, .turned_part = 1});
+  // What turns is a head of its own, whatever head_dim says.
+  core::Json usual = config.object();
+  usual.erase("head_dim");
+  read_decoder({usual, config.where()}, a,
+               {.head_size = rotary_size, .norm_eps = unsaid_eps, .turned_part = 1});
   if (a.rotary_size != 0 && a.rotary_size != rotary_size)
     config.fail_unsupported("partial_rotary_factor", "leaves some of qk_rope_head_dim",
                             "all of these channels turn");

@@ -105,7 +105,9 @@ Architecture read_gemma3(const core::Json& config, const std::string& where) {
                      {"num_key_value_heads", 4},
                      {"max_position_embeddings", 131072}};
   text.update(model::text_config(config, where).object());
-  return read_text({text, where + ": text_config"});
+  Architecture a = read_text({text, where + ": text_config"});
+  model::read_ties_of_whole(config, where, a);
+  return a;
 }
 
 model::TensorNames names() {

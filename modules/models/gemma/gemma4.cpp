@@ -142,7 +142,9 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
 /// A model that sees and hears, too.
 Architecture read_gemma4(const core::Json& config, const std::string& where) {
   const ConfigReader text = model::text_config(config, where);
-  return read_text4(text.object(), text.where());
+  Architecture a = read_text4(text.object(), text.where());
+  model::read_ties_of_whole(config, where, a);
+  return a;
 }
 
 /// `prefix`: of the text's tensors.

@@ -19,6 +19,9 @@ core::Json with_usual_names(const core::Json& config, const std::string& where) 
        {std::pair{"n_layer", "num_hidden_layers"}, std::pair{"n_embd", "hidden_size"},
         std::pair{"n_head", "num_attention_heads"}})
     usual[usual_name] = reader.size(name);
+  // No word of these models: whoever writes them means nothing by it.
+  for (const char* other : {"num_key_value_heads", "head_dim"})
+    usual.erase(other);
   usual["max_position_embeddings"] = reader.size("n_positions", 1024);
   usual["intermediate_size"] =
       reader.has("n_inner") ? reader.size("n_inner") : 4 * reader.size("n_embd");

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-NeoX and Pythia: attention and feed-forward side by side behind a norm each, biases, and one
 // product of which each head has its query, key and value together.
+#include <fmt/format.h>
+
+#include <tuple>
+
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
 #include "models/gpt/gpt.hpp"
@@ -8,11 +12,25 @@
 namespace finetune::models::gpt {
 namespace {
 
-model::Architecture read_neox(const core::Json& config, const std::string& where) {
-  // transformers 4 has names of its own for positions.
+/// transformers 4 has names of its own for positions, and where they stand beside rope_parameters
+/// transformers 5 reads no others.
+core::Json with_usual_positions(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader(config, where);
   core::Json usual = config;
-  usual["partial_rotary_factor"] = model::ConfigReader(config, where).real("rotary_pct", 0.25);
-  if (config.contains("rotary_emb_base")) usual["rope_theta"] = config["rotary_emb_base"];
+  for (const auto& [name, usual_name, unsaid] :
+       {std::tuple{"rotary_pct", "partial_rotary_factor", 0.25},
+        std::tuple{"rotary_emb_base", "rope_theta", 10000.0}}) {
+    const double told = reader.real(name, unsaid);
+    if (reader.real(usual_name, told) != told)
+      reader.fail_unsupported(usual_name, fmt::format("is not {}", told),
+                              fmt::format("in this family \"{}\" says it", name));
+    usual[usual_name] = told;
+  }
+  return usual;
+}
+
+model::Architecture read_neox(const core::Json& config, const std::string& where) {
+  const core::Json usual = with_usual_positions(config, where);
   const model::ConfigReader reader(usual, where);
   model::Architecture a;
   model::read_decoder(reader, a, {.turned_part = 0.25});

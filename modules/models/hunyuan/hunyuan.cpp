@@ -38,7 +38,9 @@ model::Architecture read(const ConfigReader& reader) {
 }
 
 model::Architecture read_dense(const core::Json& config, const std::string& where) {
-  return read({config, where});
+  const ConfigReader reader(config, where);
+  reader.require_false("mlp_bias");
+  return read(reader);
 }
 
 /// One number for all layers, or a list of as many, which are the same.

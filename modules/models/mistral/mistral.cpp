@@ -69,8 +69,10 @@ Architecture read_ministral3(const core::Json& config, const std::string& where)
 Architecture read_mistral3(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader = model::text_config(config, where);
   reader.require_text("model_type", "mistral", {"mistral", "ministral3"});
-  return reader.text("model_type", "mistral") == "ministral3" ? read_tuned(reader)
-                                                              : read_usual(reader);
+  const bool is_tuned = reader.text("model_type", "mistral") == "ministral3";
+  Architecture a = is_tuned ? read_tuned(reader) : read_usual(reader);
+  model::read_ties_of_whole(config, where, a);
+  return a;
 }
 
 Architecture read_mixtral(const core::Json& config, const std::string& where) {

@@ -64,7 +64,7 @@ Architecture read_text(const core::Json& config, const std::string& where) {
 Architecture read_part(const core::Json& config, const std::string& where,
                        std::int64_t num_kv_heads) {
   Architecture a = read(model::text_config(config, where), num_kv_heads);
-  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
+  model::read_ties_of_whole(config, where, a);
   return a;
 }
 

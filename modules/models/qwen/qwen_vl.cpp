@@ -8,25 +8,19 @@ namespace finetune::models::qwen {
 namespace {
 
 using model::Architecture;
-using model::ConfigReader;
-
-/// Whether head and embedding are one is said of the whole.
-void read_ties(const core::Json& config, const std::string& where, Architecture& a) {
-  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
-}
 
 Architecture read_vl(const core::Json& config, const std::string& where) {
   Architecture a;
   a.rope_theta = 500000;
   read_normed(model::text_config(config, where), {.head_size = 128, .num_kv_heads = 32}, a);
-  read_ties(config, where, a);
+  model::read_ties_of_whole(config, where, a);
   return a;
 }
 
 Architecture read_vl_moe(const core::Json& config, const std::string& where) {
   Architecture a = read_experts(model::text_config(config, where), {.num_kv_heads = 16});
   a.experts.normalizes = true;
-  read_ties(config, where, a);
+  model::read_ties_of_whole(config, where, a);
   return a;
 }
 

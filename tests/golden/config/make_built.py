@@ -23,7 +23,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 
 HERE = pathlib.Path(__file__).resolve().parent
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-LENGTH, SHIFT = 12, 17
+LENGTH, SHIFT = 8, 7  # within what any variant calls the original length
 FACTS = ("rope", "window_rope", "layers", "tied", "norm_eps", "score_scale", "score_cap", "logits", "embedding", "residual", "act",
          "experts", "parameters")
 
@@ -126,7 +126,7 @@ def facts_of(config):
     base, text = model.base_model, read.get_text_config()
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     seen = {}
-    first_layer = next(m for n, m in base.named_modules() if n in ("layers.0", "h.0"))
+    first_layer = next(m for n, m in base.named_modules() if n.endswith(("layers.0", "h.0")))
     first_layer.register_forward_pre_hook(lambda _, args, kwargs: seen.__setitem__("read", (args or [kwargs["hidden_states"]])[0]),
                                           with_kwargs=True)
 
@@ -148,11 +148,10 @@ def facts_of(config):
         layers.append(before["kind"] + ("" if turns else "n"))
     small, large = out.logits[0, 0, 1].item() / 1e-3, out.logits[0, 0, 0].item()
     cap = 0 if large > 1e5 * small else large
-    rotary = getattr(base, "rotary_emb", None)
-    window_rotary = getattr(base, "rotary_emb_local", None)
+    rotary = next((m for n, m in base.named_modules() if n.endswith("rotary_emb")), None)
     ropes = [None, None]
-    if rotary is not None and hasattr(rotary, "inv_freq"):
-        ropes = [rope_of(rotary), rope_of(window_rotary or rotary)]
+    if hasattr(rotary, "inv_freq"):
+        ropes = 2 * [rope_of(rotary)]
     elif rotary is not None:
         ropes = [rope_of(rotary, "full_attention_"), rope_of(rotary, "sliding_attention_")]
     act = first(base, ("act_fn", "activation_fn", "activation", "act"))

@@ -99,7 +99,7 @@ std::string layers_of(const Architecture& a) {
     std::string kind = layer.window > 0  ? fmt::format("s{}", layer.window)
                        : layer.chunk > 0 ? fmt::format("c{}", layer.chunk)
                                          : "f";
-    if (layer.rotary == model::Rotary::none) kind += 'n';
+    if (layer.rotary == model::Rotary::none && !a.learns_positions) kind += 'n';
     all.push_back(kind);
   }
   return fmt::format("{}", fmt::join(all, ","));

@@ -223,6 +223,22 @@ TEST(GptOssConfig, IsRefusedWithAnotherActivationAndMoreChoicesThanExperts) {
   EXPECT_NE(refusal_of(config).find("num_experts_per_tok"), std::string::npos);
 }
 
+TEST(ModelsThatSee, AreTiedAsTheWholeSays) {
+  for (const auto& [whole, part] :
+       {std::pair("gemma3", "gemma3_text"), std::pair("gemma4", "gemma4_text"),
+        std::pair("mistral3", "mistral"), std::pair("qwen3_vl", "qwen3_vl_text")}) {
+    core::Json config = {{"model_type", whole}, {"text_config", small(part)}};
+    if (std::string(whole) == "gemma4") config["text_config"]["hidden_size_per_layer_input"] = 0;
+    for (const bool is_tied : {true, false}) {
+      config["tie_word_embeddings"] = is_tied;
+      config["text_config"]["tie_word_embeddings"] = !is_tied;
+      EXPECT_EQ(identify(config).architecture.tied_embeddings, is_tied) << whole;
+      config.erase("tie_word_embeddings");
+      EXPECT_EQ(identify(config).architecture.tied_embeddings, !is_tied) << whole;
+    }
+  }
+}
+
 TEST(LayerTypes, AreRefusedWhereTheySayOtherwise) {
   core::Json config = small("qwen3");
   config["layer_types"] = {"full_attention", "full_attention", "full_attention"};
