@@ -127,7 +127,7 @@ class JsonWriter {
       return joined('[', items, ']', depth);
     }
     value.require_usable();
-    throw Problem("tojson: JSON has nothing for " + value.type_name());
+    throw Problem(std::string("tojson: JSON has nothing for ") + value.type_name());
   }
 
  private:
@@ -152,7 +152,7 @@ class JsonWriter {
   std::string key_text(const Value& key) const {
     if (key.is_string()) return key.string();
     if (key.is_none() || key.is_number()) return write(key);
-    throw Problem("tojson: a key of JSON is a string, not " + key.type_name());
+    throw Problem(std::string("tojson: a key of JSON is a string, not ") + key.type_name());
   }
 
   std::string joined(char open, const std::vector<std::string>& items, char close,

@@ -52,8 +52,14 @@ void Budget::spend_bytes(std::int64_t bytes) {
   if (bytes_ < 0) throw Problem("the template writes too much text");
 }
 
-Value Budget::undefined(std::string name) const {
-  return Value::Undefined{std::move(name), when_undefined_};
+Value Budget::undefined(std::string name, const char* holder) const {
+  return Value::Undefined{std::move(name), when_undefined_, holder};
+}
+
+std::string Value::undefined_name() const {
+  const Undefined& undefined = std::get<Undefined>(held_);
+  if (undefined.holder == nullptr) return undefined.name;
+  return fmt::format("\"{}\" of a {}", undefined.name, undefined.holder);
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin) {
@@ -131,7 +137,7 @@ bool Value::is_true() const {
   return true;
 }
 
-std::string Value::type_name() const {
+const char* Value::type_name() const {
   if (is_undefined()) return "undefined value";
   if (is_none()) return "NoneType";
   if (is_bool()) return "bool";

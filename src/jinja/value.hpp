@@ -78,8 +78,8 @@ class Budget {
   /// Of text that is made.
   void spend_bytes(std::int64_t bytes);
   WhenUndefined when_undefined() const { return when_undefined_; }
-  /// `name`: as messages say it.
-  Value undefined(std::string name) const;
+  /// `name`: as messages say it; see Value::Undefined.
+  Value undefined(std::string name, const char* holder = nullptr) const;
 
  private:
   std::int64_t steps_, bytes_;
@@ -104,10 +104,12 @@ struct LongInteger {
 /// Immutable but for namespaces; copies share lists and dicts.
 class Value {
  public:
-  /// What has no value; `name` for messages: "message.tools".
+  /// What has no value; `name` for messages: "message.tools". `holder`: the type of what does not
+  /// have it; templates ask for many fields that are not there, so it is put together when needed.
   struct Undefined {
     std::string name;
     WhenUndefined when_used = WhenUndefined::is_empty;
+    const char* holder = nullptr;
   };
   struct None {};
 
@@ -149,7 +151,7 @@ class Value {
   bool is_number() const { return is_integer() || is_float(); }
 
   // What it is, which the caller knows.
-  const std::string& undefined_name() const { return std::get<Undefined>(held_).name; }
+  std::string undefined_name() const;
   std::int64_t integer() const;
   double number() const;  ///< of any number
   const Text& text() const;
@@ -172,7 +174,7 @@ class Value {
   /// As Python's bool(). Throws: see require_usable.
   bool is_true() const;
   /// "str", "int", "dict"; for messages.
-  std::string type_name() const;
+  const char* type_name() const;
   /// As Python's ==. Throws: see require_usable.
   friend bool operator==(const Value& a, const Value& b);
   /// Whether it is the same object, as Python's `is`.

@@ -115,7 +115,7 @@ std::optional<Value> element_of(const Value& value, const Value& key) {
 }
 
 Value missing(const Value& value, const std::string& what, const Budget& budget) {
-  return budget.undefined(fmt::format("\"{}\" of a {}", what, value.type_name()));
+  return budget.undefined(what, value.type_name());
 }
 
 /// Where a slice begins or ends, from its end if negative, within bounds.

@@ -43,12 +43,6 @@ bool holds(Relation relation, const Value& a, const Value& b) {
   return relation == Relation::greater ? order > 0 : order >= 0;
 }
 
-/// What a dict holds under the name, where that needs no copy; null: another way finds it.
-const Value* held_in(const Value& value, std::string_view name, bool is_method) {
-  if (!value.is_mapping() || name.starts_with("__")) return nullptr;
-  return is_method && !value.mapping().is_namespace ? nullptr : value.mapping().named(name);
-}
-
 }  // namespace
 
 Scope::~Scope() {
@@ -92,7 +86,7 @@ Arguments CallArguments::values(Run& run, const ScopePtr& scope) const {
     all.named.emplace_back(name, argument->value(run, scope));
   if (!more_named) return all;
   const Value more = more_named->value(run, scope);
-  if (!more.is_mapping()) throw Problem("** asks for a dict, not " + more.type_name());
+  if (!more.is_mapping()) throw Problem(std::string("** asks for a dict, not ") + more.type_name());
   for (const auto& [name, value] : more.mapping().items)
     all.named.emplace_back(to_text(name), value);
   return all;
@@ -144,7 +138,9 @@ Value DictDisplay::value(Run& run, const ScopePtr& scope) const {
 }
 
 Attribute::Attribute(ExpressionPtr whole, std::string n)
-    : of(std::move(whole)), name(std::move(n)), is_method(is_method_of_mapping(name)) {}
+    : of(std::move(whole)),
+      name(std::move(n)),
+      is_key(!is_method_of_mapping(name) && !name.starts_with("__")) {}
 
 Value Attribute::value(Run& run, const ScopePtr& scope) const {
   Value made;
@@ -155,10 +151,11 @@ const Value& Attribute::look(Run& run, const ScopePtr& scope, Value& made) const
   Value room;
   const Value& held = of->look(run, scope, room);
   run.budget.spend();
+  if (!is_key || !held.is_mapping()) return made = attribute_of(held, name, run.budget);
+  const Value* found = held.mapping().named(name);
+  if (found == nullptr) return made = run.budget.undefined(name, held.type_name());
   // What lies in `room` goes with it.
-  if (const Value* found = held_in(held, name, is_method))
-    return &held == &room ? (made = *found) : *found;
-  return made = attribute_of(held, name, run.budget);
+  return &held == &room ? (made = *found) : *found;
 }
 
 Item::Item(ExpressionPtr whole, ExpressionPtr k) : of(std::move(whole)), key(std::move(k)) {

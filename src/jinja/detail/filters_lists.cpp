@@ -57,7 +57,7 @@ Value reverse(const Filtering& f) {
 Value pairs(const Filtering& f) {
   if (f.value.is_undefined()) return std::vector<Value>();
   if (f.value.mapping_or_null() == nullptr)
-    throw Problem("items asks for a dict, not " + f.value.type_name());
+    throw Problem(std::string("items asks for a dict, not ") + f.value.type_name());
   return call(attribute_of(f.value, "items", f.budget), {}, "items");
 }
 
@@ -93,7 +93,8 @@ Value sort(const Filtering& f) {
 
 Value dict_sort(const Filtering& f) {
   const Mapping* mapping = f.value.mapping_or_null();
-  if (mapping == nullptr) throw Problem("dictsort asks for a dict, not " + f.value.type_name());
+  if (mapping == nullptr)
+    throw Problem(std::string("dictsort asks for a dict, not ") + f.value.type_name());
   const bool has_case = f.get(0, "case_sensitive", false).is_true();
   const bool is_by_value = to_text(f.get(1, "by", "key")) == "value";
   std::vector<std::pair<Value, Value>> keyed;

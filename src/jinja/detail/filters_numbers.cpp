@@ -61,7 +61,8 @@ Value to_float(const Filtering& f) {
 
 Value round(const Filtering& f) {
   require_defined(f.value);
-  if (!f.value.is_number()) throw Problem("round asks for a number, not " + f.value.type_name());
+  if (!f.value.is_number())
+    throw Problem(std::string("round asks for a number, not ") + f.value.type_name());
   const std::int64_t precision = f.integer(0, "precision", 0);
   const std::string method = to_text(f.get(1, "method", "common"));
   if (precision < 0 || precision > 30) throw Problem("round: a precision is from 0 to 30");
@@ -79,7 +80,8 @@ Value round(const Filtering& f) {
 
 Value absolute(const Filtering& f) {
   require_defined(f.value);
-  if (!f.value.is_number()) throw Problem("abs asks for a number, not " + f.value.type_name());
+  if (!f.value.is_number())
+    throw Problem(std::string("abs asks for a number, not ") + f.value.type_name());
   if (f.value.is_float()) return std::abs(f.value.number());
   return f.value.integer() < 0 ? compute(Operation::subtract, 0, f.value, f.budget)
                                : Value(f.value.integer());

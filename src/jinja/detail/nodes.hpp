@@ -42,7 +42,9 @@ class Symbols {
 /// Names that are known at a place, inner ones first.
 class Scope {
  public:
-  explicit Scope(std::shared_ptr<Scope> outer = nullptr) : outer_(std::move(outer)) {}
+  explicit Scope(std::shared_ptr<Scope> outer = nullptr) : outer_(std::move(outer)) {
+    own_.reserve(8);
+  }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   ~Scope();
@@ -150,7 +152,7 @@ struct Attribute : Expression {
   const Value& look(Run& run, const ScopePtr& scope, Value& made) const override;
   ExpressionPtr of;
   std::string name;
-  bool is_method = false;  ///< of dicts, before any key of that name
+  bool is_key = false;  ///< of dicts it is nothing else: no method
 };
 
 struct Item : Expression {

@@ -133,7 +133,8 @@ Value join(const Asked& asked) {
   Text text;
   bool is_first = true;
   for (const Value& part : elements_of(parts)) {
-    if (!part.is_string()) throw Problem("str.join asks for strings, not " + part.type_name());
+    if (!part.is_string())
+      throw Problem(std::string("str.join asks for strings, not ") + part.type_name());
     if (!is_first) text += asked.whole;
     text += part.text();
     is_first = false;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the parts of a rendered text come from, through operators, filters and methods.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "jinja/template.hpp"
+
+namespace finetune::jinja::origins_test {
+namespace {
+
+/// The text with what data say in [ ], of `said`: " ab-cD " of element 3.
+std::string marked(const std::string& expression) {
+  Mapping names;
+  names.set("said", Text(" ab-cD ", {.element = 3, .field = 1}));
+  names.set("list", Value::from_json(nlohmann::ordered_json::parse(R"(["x", {"k": "y"}])"),
+                                     {.element = 4, .field = 2}));
+  const Rendered rendered = Template::parse("{{ " + expression + " }}").render(names, 0);
+  std::string text;
+  std::size_t begin = 0;
+  for (const Piece& piece : rendered.pieces) {
+    const std::string part = rendered.text.substr(begin, piece.end - begin);
+    text += piece.origin.is_data() ? "[" + part + "]" : part;
+    begin = piece.end;
+  }
+  return text + rendered.text.substr(begin);
+}
+
+TEST(Origins, AreKeptByOperators) {
+  EXPECT_EQ(marked("'<' + said + '>'"), "<[ ab-cD ]>");
+  EXPECT_EQ(marked("'<' ~ said ~ 7"), "<[ ab-cD ]7");
+  EXPECT_EQ(marked("'%s|%s|%d' % (said, 'a', 1)"), "[ ab-cD ]|a|1");
+  EXPECT_EQ(marked("said * 2"), "[ ab-cD  ab-cD ]");
+  EXPECT_EQ(marked("(said ~ '!')[4:]"), "[cD ]!");
+  EXPECT_EQ(marked("said[1] ~ said[-2:] ~ '.'"), "[aD ].");
+}
+
+TEST(Origins, AreKeptByMethods) {
+  EXPECT_EQ(marked("'<' ~ said.strip() ~ said.lstrip(' a')"), "<[ab-cDb-cD ]");
+  EXPECT_EQ(marked("(said ~ '-z').split('-') | join('|')"), "[ ab]|[cD ]|z");
+  EXPECT_EQ(marked("'+'.join(said.split())"), "[ab-cD]");
+  EXPECT_EQ(marked("said.replace('-', '<>')"), "[ ab]<>[cD ]");
+  EXPECT_EQ(marked("'a-b'.replace('-', said)"), "a[ ab-cD ]b");
+  EXPECT_EQ(marked("said.upper() ~ 'x'.upper()"), "[ AB-CD ]X");
+  EXPECT_EQ(marked("'{}:{}'.format(said, 'a')"), "[ ab-cD ]:a");
+  EXPECT_EQ(marked("said.partition('-')[2] ~ '.'"), "[cD ].");
+  EXPECT_EQ(marked("said.removeprefix(' a').removesuffix(' ')"), "[b-cD]");
+  EXPECT_EQ(marked("(said ~ '\\n.').splitlines()[1] ~ said.splitlines()[0]"), ".[ ab-cD ]");
+  EXPECT_EQ(marked("said.center(9)"), " [ ab-cD ] ");
+  EXPECT_EQ(marked("said.rsplit('-', 1)[0] ~ '.'"), "[ ab].");
+}
+
+TEST(Origins, AreKeptByFilters) {
+  EXPECT_EQ(marked("said | trim ~ '<' | trim"), "[ab-cD]<");
+  EXPECT_EQ(marked("said | replace('ab', '#')"), "[ ]#[-cD ]");
+  EXPECT_EQ(marked("[said, 'a'] | join(', ')"), "[ ab-cD ], a");
+  EXPECT_EQ(marked("said | reverse"), "[ Dc-ba ]");
+  EXPECT_EQ(marked("said | title ~ said | lower"), "[ Ab-Cd  ab-cd ]");
+  EXPECT_EQ(marked("said | string ~ said | length"), "[ ab-cD ]7");
+  EXPECT_EQ(marked("('a\\n' ~ said) | indent(2)"), "a\n[   ab-cD ]");
+}
+
+TEST(Origins, OfJsonAndOfListsAreThoseOfTheDataInThem) {
+  EXPECT_EQ(marked("list | tojson ~ '.'"), "[[\"x\", {\"k\": \"y\"}]].");
+  EXPECT_EQ(marked("list[1].k ~ list | length"), "[y]2");
+  EXPECT_EQ(marked("{'a': said} | tojson"), "[{\"a\": \" ab-cD \"}]");
+  EXPECT_EQ(marked("{'a': 1} | tojson"), "{\"a\": 1}");
+}
+
+TEST(Origins, OfATextThatIsADictServeBothKindsOfTemplates) {
+  const nlohmann::ordered_json json = {{"x", 1}};
+  Mapping names;
+  names.set("arguments", Value::text_and(Text("{\"x\":1.0}"), Value::from_json(json)));
+  names.set("object", Value::from_json(json, {.element = 0, .field = 1}));
+  const auto text = [&](const std::string& expression) {
+    return Template::parse("{{ " + expression + " }}").render(names, 0).text;
+  };
+  EXPECT_EQ(text("'a' + arguments + arguments[1:]"), "a{\"x\":1.0}\"x\":1.0}");
+  EXPECT_EQ(text("arguments | items | list"), "[('x', 1)]");
+  EXPECT_EQ(text("arguments.items() | list ~ arguments.x ~ arguments['x']"), "[('x', 1)]11");
+  EXPECT_EQ(text("arguments | tojson"), "{\"x\": 1}");
+  EXPECT_EQ(text("arguments is string ~ (arguments is mapping) ~ (object is mapping)"),
+            "TrueFalseTrue");
+  EXPECT_EQ(text("'a' + object"), "a{\"x\": 1}");
+  EXPECT_THROW(text("'a' + {'x': 1}"), Problem);
+}
+
+TEST(Origins, OfNumbersBeyondSixtyFourBitsAreTheirDigits) {
+  const std::string digits = "20000000000000000000000";
+  nlohmann::ordered_json json = {
+      {"wei", nlohmann::ordered_json::binary({digits.begin(), digits.end()}, 1)}};
+  Mapping names;
+  names.set("call", Value::from_json(json));
+  EXPECT_EQ(Template::parse("{{ call.wei }} {{ call | tojson }} {{ call.wei is number }}")
+                .render(names, 0)
+                .text,
+            digits + " {\"wei\": " + digits + "} True");
+}
+
+}  // namespace
+}  // namespace finetune::jinja::origins_test
