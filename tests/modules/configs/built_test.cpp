@@ -121,11 +121,18 @@ Json facts_of(const model::Identified& identified) {
   const std::int64_t channels = a.turned_channels();
   const std::int64_t of_windows = a.rotary_size > 0 ? channels : a.window_head_size();
   const auto function = a.activation.function;
+  Json window_rope = rope_of(slides ? *a.window_positions : a.positions(), of_windows);
+  // Heads of another size are divided by its root.
+  if (a.window_head_size() != a.head_size)
+    window_rope[1] =
+        window_rope[1].get<double>() *
+        std::pow(static_cast<double>(a.head_size) / static_cast<double>(a.window_head_size()),
+                 0.25);
   const double of_latents = a.latents.exist() ? a.rope_scaling.score_scale : 1;
   Json experts = Json::array();
   if (a.experts.num > 0) experts = {a.experts.num, a.experts.top_k, a.experts.normalizes ? 1 : 0};
   return {{"rope", rope_of(a.positions(), channels)},
-          {"window_rope", rope_of(slides ? *a.window_positions : a.positions(), of_windows)},
+          {"window_rope", window_rope},
           {"layers", layers_of(a)},
           {"tied", a.tied_embeddings ? 1 : 0},
           {"norm_eps", a.norm_eps},
