@@ -88,6 +88,7 @@ std::pair<std::int64_t, std::int64_t> full_heads(const ConfigReader& reader, con
 void read_layers(const ConfigReader& reader, Architecture& a) {
   a.layers.assign(static_cast<std::size_t>(a.num_layers), {.head_norm = model::HeadNorm::weighted});
   model::read_windows(reader, 6, 512, a);
+  a.layers.back().window = 0;  // the last one sees everything, whatever is told
   const bool reads_keys = reader.boolean("attention_k_eq_v", false);
   const std::int64_t of_windows = a.head_size;
   for (std::int64_t i = 0; i < a.num_layers; ++i) {

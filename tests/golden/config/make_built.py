@@ -5,8 +5,8 @@
     python make_built.py [FAMILY ...]       # writes built.json next to this file; made with transformers 5.24 and torch 2.11
 
 A variant is the family's base with one patch of each of its choices, the index drawn from (seed, family, variant, choice);
-tests/modules/families/built_test.cpp draws them again. built.json has for each family the distinct values of each fact, and
-for each variant two digits of base 36 for each fact, the index of its value; "--" where transformers builds nothing.
+tests/modules/configs/built_test.cpp draws them again. built.json has for each family and fact the distinct values, and "of" each
+variant one digit of base 36, or two where there are more values, the index of its own; "-" where transformers builds nothing.
 
 Facts are read off a model that runs, wherever a run shows them: attention's function and the makers of masks are replaced by
 ones that look at what they are given, and the head's output by numbers whose way to the logits shows scale and cap.
@@ -24,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 HERE = pathlib.Path(__file__).resolve().parent
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LENGTH, SHIFT = 8, 7  # within what any variant calls the original length
+ABSENT = object()
 FACTS = ("rope", "window_rope", "layers", "tied", "norm_eps", "score_scale", "score_cap", "logits", "embedding", "residual", "act",
          "experts", "parameters")
 
@@ -168,6 +169,16 @@ def facts_of(config):
         experts=experts_of(text), parameters=sum(unique.values()))
 
 
+def packed(column):
+    values = []
+    for value in column:
+        if value is not ABSENT and value not in values:
+            values.append(value)
+    width = 1 if len(values) <= 36 else 2
+    digits = [DIGITS[i // 36] + DIGITS[i % 36] for i in range(len(values))]
+    return {"values": values, "of": "".join("-" * width if value is ABSENT else digits[values.index(value)][-width:] for value in column)}
+
+
 def write(built, described, out):
     families = {family: built["families"][family] for family in described["families"] if family in built["families"]}
     head = {k: v for k, v in built.items() if k != "families"}
@@ -182,23 +193,18 @@ def main():
     described = json.loads((HERE / "variants.json").read_text())
     out = HERE / "built.json"
     built = json.loads(out.read_text()) if out.exists() else {"families": {}}
-    built.update(seed=described["seed"], transformers=transformers.__version__, torch=torch.__version__.split("+")[0], facts=list(FACTS))
+    built.update(seed=described["seed"], transformers=transformers.__version__, torch=torch.__version__.split("+")[0])
     for family in sys.argv[1:] or described["families"]:
-        values, variants, reasons = {fact: [] for fact in FACTS}, "", {}
+        columns, reasons = {fact: [] for fact in FACTS}, {}
         for i in range(described["variants"]):
+            facts = {}
             try:
                 facts = facts_of(variant_of(described, family, i))
             except Exception as error:  # whatever transformers cannot build or run
-                reason = f"{type(error).__name__}: {str(error)[:90]}"
-                reasons.setdefault(reason, []).append(i)
-                variants += "--" * len(FACTS)
-                continue
+                reasons.setdefault(f"{type(error).__name__}: {str(error)[:90]}", []).append(i)
             for fact in FACTS:
-                if facts[fact] not in values[fact]:
-                    values[fact].append(facts[fact])
-                index = values[fact].index(facts[fact])
-                variants += DIGITS[index // 36] + DIGITS[index % 36]
-        built["families"][family] = {"values": values, "variants": variants}
+                columns[fact].append(facts.get(fact, ABSENT))
+        built["families"][family] = {fact: packed(column) for fact, column in columns.items()}
         print(family, sum(map(len, reasons.values())), "not built", {k: len(v) for k, v in reasons.items()}, flush=True)
         write(built, described, out)
 
