@@ -21,7 +21,7 @@ enum class Oddity : std::uint32_t {
   no_end_of_turn = 2,  ///< a trained answer that no end token follows
   special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
   unknown_role = 8,    ///< a message of an unknown role was left out; no answer after it is trained
-  held_ends = 16,  ///< it begins or ends with the tokenizer's own token, which stands there once
+  held_ends = 16,    ///< it begins or ends with the tokenizer's own token, which stands there once
   not_written = 64,  ///< reasoning or calls of a trained answer that the template leaves out
   left_out_part = 256,  ///< a part of its table's columns has no form in JSON and was left out
 };
