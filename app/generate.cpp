@@ -88,6 +88,11 @@ void remark(const comm::Communicator& world, const std::string& text) {
 }
 
 data::ChatTemplate chat_template_of(const Generator& of) {
+  const auto& adapters = of.arguments.adapters;
+  return chat_template_of(of, adapters.empty() ? "" : adapters.front());
+}
+
+data::ChatTemplate chat_template_of(const Generator& of, const std::string& adapter) {
   const auto& templates = of.registry.templates;
   const std::string& name = of.arguments.chat_template;
   const auto is_named = [&](const data::ChatTemplate& chat) { return chat.name == name; };
@@ -99,7 +104,13 @@ data::ChatTemplate chat_template_of(const Generator& of) {
                {"finetune generate", fmt::format("there is no chat template \"{}\"", name),
                 fmt::format("there are {}", fmt::join(names, ", ")), "Use one of these."});
   }
-  return data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template");
+  std::filesystem::path folder;
+  if (!adapter.empty()) {
+    const data::ModelTemplates own = data::model_templates(adapter, "--template");
+    if (own.standard || !own.named.empty()) folder = adapter;
+  }
+  return data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template",
+                               folder);
 }
 
 Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,

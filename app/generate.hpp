@@ -45,7 +45,10 @@ struct Prompt {
 /// A line for people, from the root, on stderr: on stdout are answers alone.
 void remark(const comm::Communicator& world, const std::string& text);
 
-/// The chat template that the command line names, or the model's. Throws: ErrorKind::command_line.
+/// The chat template that the command line names; else that of the adapter's folder, where it has
+/// one, or the model's. Throws: ErrorKind::command_line.
+data::ChatTemplate chat_template_of(const Generator& of, const std::string& adapter);
+/// Of the first adapter of the command line, if there is one.
 data::ChatTemplate chat_template_of(const Generator& of);
 
 /// A conversation up to the model's answer. `where` begins messages.

@@ -108,6 +108,7 @@ class Chat {
     const std::string rest = space == std::string::npos ? "" : line.substr(space + 1);
     if (word == "/base") {
       uses_adapter_ = false;
+      use_base_template();
     } else if (word == "/adapter") {
       choose(rest);
     } else if (word == "/system") {
@@ -129,9 +130,11 @@ class Chat {
     });
     const bool is_known = found != adapters_.end();
     const std::string adapter = is_known ? *found : wanted;
+    data::ChatTemplate chat;
     try {
       comm::agree_all(of_.world, [&] {
         if (!is_known) require_adapter(adapter);
+        chat = chat_template_of(of_, adapter);
       });
       if (adapter != adapter_) loaded_->use_adapter(adapter);
     } catch (const comm::AgreedError& error) {
@@ -141,6 +144,16 @@ class Chat {
     if (!is_known) adapters_.push_back(adapter);
     adapter_ = adapter;
     uses_adapter_ = true;
+    chat_ = std::move(chat);
+  }
+
+  /// Where the model has a template; else the one stays that the adapter brought.
+  void use_base_template() {
+    try {
+      chat_ = comm::agree(of_.world, [&] { return chat_template_of(of_, ""); });
+    } catch (const comm::AgreedError& error) {
+      tell(error.what());
+    }
   }
 
   static void require_adapter(const std::string& folder) {

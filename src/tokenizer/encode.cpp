@@ -108,6 +108,18 @@ std::size_t Tokenizer::Parts::piece_bytes(std::int32_t id) const {
   return token != nullptr ? added.decoded(*token).size() : pieces_of(model).piece(id).size();
 }
 
+/// How many of `ids` begin within the text that is `beginning` by itself: by bytes of their pieces.
+std::size_t Tokenizer::Parts::num_within(std::span<const std::int32_t> beginning,
+                                         std::span<const std::int32_t> ids) const {
+  std::size_t bytes = 0;
+  for (const std::int32_t id : beginning)
+    bytes += piece_bytes(id);
+  std::size_t next = 0;
+  for (std::size_t done = 0; next < ids.size() && done < bytes; ++next)
+    done += piece_bytes(ids[next]);
+  return next;
+}
+
 /// Text between the added tokens that are looked for before it is normalised.
 void Tokenizer::Parts::encode_piece(std::string_view piece, const SpecialNames& special,
                                     Prefix prefix, bool starts_text, Matcher& matcher,
@@ -165,20 +177,13 @@ AddedEnd Tokenizer::Parts::encode_stretch(const TextToEncode& stretch, AddedEnd 
     const std::size_t first = ids.size();
     encode_some(piece.size(), words, ids);
     for (; place != stretch.counted.end() && *place < at + piece.size(); ++place) {
-      // As many bytes of the vocabulary's pieces as the beginning has by itself.
       std::size_t end = *place - at;
       while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xC0) == 0x80)
         ++end;
       std::vector<std::int32_t> beginning;
       Words words_of_it(model, end, workspace, beginning);
       encode_some(end, words_of_it, beginning);
-      std::size_t bytes = 0;
-      for (const std::int32_t id : beginning)
-        bytes += piece_bytes(id);
-      std::size_t next = first;
-      for (std::size_t done = 0; next < ids.size() && done < bytes; ++next)
-        done += piece_bytes(ids[next]);
-      encoded.ends.push_back(next);
+      encoded.ends.push_back(first + num_within(beginning, std::span(ids).subspan(first)));
     }
   };
   const std::string_view rest = stretch.text.substr(taken);

@@ -143,16 +143,18 @@ ModelTemplates model_templates(const fs::path& model_folder, const std::string& 
 
 ChatTemplate choose_template(const std::string& name, const fs::path& model_folder,
                              const tokenizer::Tokenizer& tokenizer,
-                             std::span<const ChatTemplate> templates, const std::string& key) {
+                             std::span<const ChatTemplate> templates, const std::string& key,
+                             const fs::path& template_folder) {
+  const fs::path& from = template_folder.empty() ? model_folder : template_folder;
   const std::string known = deck::list(names_of(templates), "\"", "\"");
   const auto named = std::ranges::find(templates, name, &ChatTemplate::name);
   const bool is_known = named != templates.end();
   constexpr std::string_view of_model_prefix = "model:";
   const std::string own =
       name.starts_with(of_model_prefix) ? name.substr(of_model_prefix.size()) : std::string();
-  const ChatTemplate chat = bound(
-      is_known ? *named : choose(model_templates(model_folder, key), own, model_folder, known, key),
-      is_known, model_folder, tokenizer, known, key);
+  const ChatTemplate chat =
+      bound(is_known ? *named : choose(model_templates(from, key), own, from, known, key), is_known,
+            model_folder, tokenizer, known, key);
   if (!tokenizer.id(chat.stop) && (is_known || !chat.stop.empty())) {
     core::fail(core::ErrorKind::input,
                {model_folder.string(),

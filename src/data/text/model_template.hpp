@@ -31,10 +31,12 @@ ModelTemplates model_templates(const std::filesystem::path& model_folder,
 /// bound to the tokenizer. A model's own is never replaced by one of `templates`. Throws:
 /// ErrorKind::input if the model has none, or none of that name, or if the token that ends an
 /// answer is not one token of the tokenizer. Messages tell users to choose another by `key`: of the
-/// deck, or "--template" of a command.
+/// deck, or "--template" of a command. `template_folder`: of an adapter, whose templates take the
+/// place of the model's; empty: the model's.
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
                              const tokenizer::Tokenizer& tokenizer,
                              std::span<const ChatTemplate> templates,
-                             const std::string& key = "data.template");
+                             const std::string& key = "data.template",
+                             const std::filesystem::path& template_folder = {});
 
 }  // namespace finetune::data

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +79,8 @@ struct Tokenizer::Parts : Definition {
                     bool starts_text, Matcher& matcher, std::string& buffer, WordSink& words,
                     std::vector<std::int32_t>& ids) const;
   std::size_t piece_bytes(std::int32_t id) const;
+  std::size_t num_within(std::span<const std::int32_t> beginning,
+                         std::span<const std::int32_t> ids) const;
 
   mutable Workspaces workspaces_;
 };

@@ -15,6 +15,7 @@
 #include "data/records/records.hpp"
 #include "data/text/columns.hpp"
 #include "data/text/detect_format.hpp"
+#include "data/text/end_tokens.hpp"
 #include "data/text/listing.hpp"
 #include "data/text/model_template.hpp"
 #include "train/corpus/detail/labels.hpp"
@@ -161,6 +162,7 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
       policy.chat = template_if_any(input, registry, tokenizer);
     return policy;
   }
+  policy.ends = data::end_tokens(input.model_folder, tokenizer);
   policy.rewrites = settings.chat_template != "auto";
   const bool needs_template = std::any_of(
       formats.begin(), formats.end(),

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/json.hpp"
+#include "data/text/prompt.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::data::tokenise_test {
@@ -147,6 +148,7 @@ TEST_F(Tokenise, EncodesADocumentWithEachEndOnce) {
   const std::vector<tokenizer::TextPart> without = {{"a"}};
   EXPECT_EQ(encode_document(with, tokenizer), (Ids{10, 0, 1}));
   EXPECT_EQ(encode_document(without, tokenizer), (Ids{10, 0, 1}));
+  EXPECT_EQ(encode_prompt(tokenizer, "<s>a"), (Ids{10, 0, 1}));
 }
 
 TEST_F(Tokenise, FindsTheEndOfATurnWhateverWhiteSpaceIsTrainedBehindIt) {

@@ -20,6 +20,8 @@ try:
 except ImportError:
     print("skipped: the Python package tokenizers is not installed")
     sys.exit(77)
+import compare_chats  # needs it, too
+
 try:
     import sentencepiece
 except ImportError:
@@ -130,7 +132,7 @@ def ours(tool, folder, texts):
 class Comparison:
     def __init__(self, tool, wanted):
         self.tool, self.wanted, self.failures, self.compared = tool, wanted, 0, 0
-        self.texts = corpus(BYTES_WANTED)
+        self.texts, self.sentences = corpus(BYTES_WANTED), SENTENCES
 
     def run(self, name, folder, encode, decode=None, texts=None, round_trip=False):
         """`encode` and `decode` are the other library's; None for decode does not compare texts."""
@@ -170,74 +172,6 @@ def hugging_face(comparison, name, folder):
                    lambda ids: library.decode(ids, skip_special_tokens=False))
 
 
-# How templates write turns: before a question, behind it and before the answer, behind the answer. The words are
-# those of Llama 2, Zephyr (and TinyLlama's), ChatML, Llama 3, DeepSeek 3 and one that ends turns by line ends alone.
-MANNERS = [("<s>[INST] ", " [/INST]", " </s>"), ("<|user|>\n", "</s>\n<|assistant|>\n", "</s>\n"),
-           ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n", "<|im_end|>\n"),
-           ("<|start_header_id|>user<|end_header_id|>\n\n",
-            "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"),
-           ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"), ("<s>", "</s>", "</s>"),
-           ("Q: ", "\nA:", "\n")]
-
-
-def conversations(rng, library):
-    """Of three turns; parts with whether an answer begins there."""
-    def said():
-        words = [rng.choice(SENTENCES) for _ in range(rng.randint(1, 2))]
-        return rng.choice(["", "", " ", "\n"]) + " ".join(words).strip() + rng.choice(["", "", " "])
-    added = {token.content for token in library.get_added_tokens_decoder().values()}
-    for before, between, behind in MANNERS:
-        # A name that is no token here is a word, which reaches into the answer.
-        if between.endswith(">") and between[between.rindex("<"):] not in added:
-            continue
-        for _ in range(40):
-            parts = []
-            for _ in range(3):
-                # An answer begins where no word of the whole text reaches across.
-                answer = ("" if between.endswith((">", "\n")) else " ") + (said().strip() or "so")
-                parts += [(before, False), (said(), False), (between, False), (answer, True), (behind, False)]
-            yield parts
-
-
-def chats(comparison, name, folder, library):
-    """Tokens of conversations are those of the whole text, though answers begin anew."""
-    talks = list(conversations(random.Random(42), library))
-    lines = "".join(json.dumps([[t, anew, False] for t, anew in parts]) + "\n" for parts in talks)
-    done = subprocess.run([comparison.tool, "parts", folder], input=lines.encode(), stdout=subprocess.PIPE, check=True)
-    wrong = 0
-    for parts, line in zip(talks, done.stdout.decode().splitlines()):
-        text = "".join(t for t, _ in parts)
-        expected = library.encode(text, add_special_tokens=False).ids
-        if json.loads(line) != expected:
-            wrong += 1
-            if wrong <= 3:
-                print(f"{name}: {text!r}: {json.loads(line)} expected {expected}")
-    print(f"{name}: {len(talks)} conversations, {wrong} differ")
-    comparison.failures += wrong > 0
-
-
-def schemes(comparison, scratch, folder):
-    """Llama 2's file with other rules for the prefix, and a token that takes the white space behind it."""
-    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
-        made = json.load(file)
-    made["added_tokens"] += [{"id": 32000 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": rstrip,
-                              "normalized": False, "special": special}
-                             for i, (text, special, rstrip) in enumerate(
-                                 [("<|user|>", True, False), ("<|assistant|>", True, True), ("<|im_end|>", True, True),
-                                  ("<｜User｜>", False, False), ("<｜Assistant｜>", False, False),
-                                  ("<｜end▁of▁sentence｜>", True, False)])]
-    for scheme in ("file", "first", "always", "never"):
-        if scheme != "file":
-            made["normalizer"] = None
-            made["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
-        place = os.path.join(scratch, f"scheme-{scheme}")
-        os.mkdir(place)
-        with open(os.path.join(place, "tokenizer.json"), "w", encoding="utf-8") as file:
-            json.dump(made, file)
-        chats(comparison, f"llama2 with prefix {scheme}", place,
-              tokenizers.Tokenizer.from_file(os.path.join(place, "tokenizer.json")))
-
-
 def without_special(texts):
     """SentencePiece and tiktoken know no names of special tokens in text."""
     return [t for t in texts if not any(mark in t for mark in ("<", "[INST"))]
@@ -250,10 +184,10 @@ def published(comparison, scratch):
     for name in ("llama3", "llama2", "qwen2.5", "qwen3", "mistral-7b-instruct-v0.3"):
         if os.path.exists(os.path.join(folder(name), "tokenizer.json")):
             hugging_face(comparison, f"{name}/tokenizer.json", folder(name))
-            chats(comparison, f"{name}/tokenizer.json", folder(name),
-                  tokenizers.Tokenizer.from_file(os.path.join(folder(name), "tokenizer.json")))
+            compare_chats.chats(comparison, f"{name}/tokenizer.json", folder(name),
+                                tokenizers.Tokenizer.from_file(os.path.join(folder(name), "tokenizer.json")))
     if os.path.exists(os.path.join(folder("llama2"), "tokenizer.json")):
-        schemes(comparison, scratch, folder("llama2"))
+        compare_chats.schemes(comparison, scratch, folder("llama2"))
     for name, file in (("llama2", "tokenizer.model"), ("mistral-7b-instruct-v0.3", "tokenizer.model.v3")):
         path = os.path.join(folder(name), file)
         if os.path.exists(path):
