@@ -93,11 +93,12 @@ std::optional<ColumnProblem> unfit_template(const Columns& columns, const Writte
 std::optional<ColumnProblem> unfit_messages(const Columns& columns,
                                             std::span<const Format* const> formats) {
   std::vector<std::string> names;
-  bool has_chat = false, has_messages = false;
+  bool has_chat = false, has_messages = false, has_template = false;
   for (const Format* format : formats) {
     if (std::ranges::find(names, format->name) == names.end()) names.push_back(format->name);
     has_chat = has_chat || format->needs_template;
     has_messages = has_messages || format->reads_messages;
+    has_template = has_template || (format->layout == Layout::separate && !format->has_tokens);
   }
   const auto unfit = [&](const char* key, const char* what) {
     return ColumnProblem{
@@ -109,6 +110,8 @@ std::optional<ColumnProblem> unfit_messages(const Columns& columns,
   if (!columns.message_fields.empty() && !has_messages)
     return unfit("message_fields", "has messages");
   if (!columns.roles.empty() && !has_messages) return unfit("roles", "has messages");
+  if (!columns.template_kwargs.empty() && !has_template)
+    return unfit("template_kwargs", "is written by a chat template");
   for (const Format* format : formats) {
     for (const Field& field : format->fields) {
       const bool is_list = field.chosen == &Columns::conversation;

@@ -2,6 +2,7 @@
 // What of a message a template is to see: all of it, under the names that templates know.
 #include <gtest/gtest.h>
 
+#include "data/text/columns.hpp"
 #include "formats/chat/chat.hpp"
 #include "support/messages.hpp"
 #include "unit/data/fake.hpp"
@@ -219,6 +220,21 @@ TEST(ChatTemplateKwargs, OfTheSampleComeOverThoseOfTheDeck) {
   EXPECT_TRUE(conversation.template_kwargs.is_null());
   data::add_template_kwargs({{"a", 1}}, conversation);
   EXPECT_EQ(data::dump_json(conversation.template_kwargs), R"({"a": 1})");
+}
+
+TEST(ChatTemplateKwargs, AreRefusedWhereNoTemplateIs) {
+  data::Columns columns;
+  columns.template_kwargs = {{"a", 1}};
+  const data::Format chats = format();
+  const data::Format text{"text", data::Layout::continuous, {}};
+  const auto problem = [&](std::vector<const data::Format*> formats) {
+    return data::column_problem(columns, formats);
+  };
+  ASSERT_TRUE(problem({&text}));
+  EXPECT_EQ(problem({&text})->key, "template_kwargs");
+  EXPECT_FALSE(problem({&text, &chats}));
+  columns.template_kwargs = nullptr;
+  EXPECT_FALSE(problem({&text}));
 }
 
 TEST(ChatTemplateKwargs, MayHaveAnotherColumn) {
