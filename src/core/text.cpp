@@ -100,6 +100,13 @@ std::string printable(std::string_view text) {
   return escaped(text, "\n\t");
 }
 
+std::string_view first_bytes(std::string_view text, std::size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80)
+    --most_bytes;
+  return text.substr(0, most_bytes);
+}
+
 std::string one_line(std::string_view text) {
   return escaped(text, "");
 }

@@ -22,6 +22,9 @@ std::string printable(std::string_view text);
 /// The same with newlines and tabs escaped as well: a name from a file in one line of a message.
 std::string one_line(std::string_view text);
 
+/// At most the first `most_bytes` of valid UTF-8, none of a character in part.
+std::string_view first_bytes(std::string_view text, std::size_t most_bytes);
+
 /// The candidate nearest to `name` by edit distance (two letters in each other's place are one
 /// error), if it is near enough to be meant. Names of less than four letters are near to too much.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);

@@ -81,7 +81,7 @@ class Asker {
         core::fail(core::ErrorKind::input,
                    {where, "task.choices does not write a JSON list of texts",
                     fmt::format("it is the only one, and writes: {}",
-                                core::one_line(written[0].substr(0, 80))),
+                                core::one_line(core::first_bytes(written[0], 80))),
                     "Write {{ field | tojson }}, or give several templates."});
       written = list.get<std::vector<std::string>>();
     }

@@ -130,7 +130,7 @@ std::string names_in(const OrderedJson& json) {
   std::string names;
   for (const auto& item : json.items())
     names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", core::one_line(item.key()));
-  return names.substr(0, 200);
+  return std::string(core::first_bytes(names, 200));
 }
 
 std::optional<data::NamedRole> role_of(const std::string& name, const FieldNames& names) {

@@ -15,7 +15,8 @@ double rest_of(const Value& value, const Value& by) {
   for (const Value* number : {&value, &by}) {
     require_defined(*number);
     if (!number->is_number())
-      throw Problem("divisibility is asked of numbers, not of " + number->type_name());
+      throw Problem(
+          fmt::format("divisibility is asked of numbers, not of {}", number->type_name()));
   }
   Budget enough(1, 1);
   return compute(Operation::remainder, value, by, enough).number();

@@ -11,6 +11,14 @@
 namespace finetune::core::text_test {
 namespace {
 
+TEST(FirstBytes, AreWholeCharacters) {
+  EXPECT_EQ(first_bytes("abc", 3), "abc");
+  EXPECT_EQ(first_bytes("abc", 2), "ab");
+  EXPECT_EQ(first_bytes("a\u00E9b", 2), "a");
+  EXPECT_EQ(first_bytes("a\u00E9b", 3), "a\u00E9");
+  EXPECT_EQ(first_bytes("\uFF5C", 2), "");
+}
+
 TEST(Text, FindsTheFirstInvalidByte) {
   EXPECT_EQ(invalid_utf8("Führer 😀"), std::nullopt);
   EXPECT_EQ(invalid_utf8("ab\xC0\x80"), 2u);        // overlong

@@ -30,7 +30,7 @@ std::string text_at(const jinja::Rendered& whole, const std::vector<Range>& rang
   std::string text;
   for (const auto& [begin, end] : ranges)
     text += whole.text.substr(begin, end - begin);
-  return core::one_line(text).substr(0, 400);
+  return core::one_line(core::first_bytes(text, 400));
 }
 
 }  // namespace

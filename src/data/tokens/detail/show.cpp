@@ -22,10 +22,7 @@ constexpr std::size_t most_shown_bytes = 16384;
 /// Cuts off what is too much, between two characters.
 void shorten(std::string& lines) {
   if (lines.size() <= most_shown_bytes) return;
-  std::size_t end = most_shown_bytes;
-  while (end > 0 && (static_cast<unsigned char>(lines[end]) & 0xC0) == 0x80)
-    --end;
-  lines.resize(end);
+  lines.resize(core::first_bytes(lines, most_shown_bytes).size());
   lines += "\n      (the rest is left out)";
 }
 
