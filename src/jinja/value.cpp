@@ -101,7 +101,8 @@ Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin)
 
 Value Value::text_and(Text text, Value structure) {
   Value both;
-  both.held_ = std::make_shared<const TextAndValue>(std::move(text), std::move(structure));
+  both.held_ =
+      std::make_shared<const TextAndValue>(TextAndValue{std::move(text), std::move(structure)});
   return both;
 }
 
