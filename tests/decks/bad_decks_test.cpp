@@ -127,7 +127,10 @@ void expect_words_of(const fs::path& deck, int ranks, const Outcome& outcome) {
     EXPECT_FALSE(words.empty());
     for (const std::string& message : words)
       for (const std::string& line : lines_about(message, {"error: "}))
-        EXPECT_EQ(count(outcome.err, line), 1) << line;
+        // The header's facts are all that is the same where the words name the number of ranks.
+        if (!holds_fact(line, "1 rank")) {
+          EXPECT_EQ(count(outcome.err, line), 1) << line;
+        }
     return;
   }
   const std::string said = said_in(outcome.err);

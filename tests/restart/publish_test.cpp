@@ -133,7 +133,8 @@ TEST(Publish, TheTemplateOfTheRunGoesWithTheModel) {
   ASSERT_EQ(export_to(job, "out").exit_code, 0);
   const fs::path out = job.folder() / "out";
   const std::string jinja = read_file(out / "chat_template.jinja");
-  EXPECT_EQ(count(jinja, "<|im_start|>user\\n"), 1) << jinja;
+  EXPECT_EQ(count(jinja, "'<|im_start|>' + message.role"), 1) << jinja;
+  EXPECT_EQ(count(jinja, "{%- generation"), 0) << jinja;
   EXPECT_EQ(json_in(out / "tokenizer_config.json"),
             (core::Json{{"eos_token", "<|endoftext|>"}, {"chat_template", jinja}, {"a", 1}}));
   EXPECT_EQ(json_in(out / "generation_config.json").at("eos_token_id").back(),

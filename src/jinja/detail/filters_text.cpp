@@ -38,13 +38,15 @@ Value indent(const Filtering& f) {
                        ' ');
   const bool first = f.get(1, "first", false).is_true(), blank = f.get(2, "blank", false).is_true();
   Text text;
-  const std::vector<Text> lines = lines_of(f.written());
-  const Origin between = data_origin(f.value);
+  const Text whole = f.written();
+  const std::vector<Text> lines = lines_of(whole);
+  std::size_t begin = 0;
   f.budget.spend_bytes(static_cast<std::int64_t>(lines.size() * indentation.size()));
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) text.append("\n", between);
+    if (i > 0) text += whole.part(begin++, 1);
+    begin += lines[i].size();
     const bool has_indentation = i == 0 ? first : blank || lines[i].size() > 0;
-    if (has_indentation) text.append(indentation, between);
+    if (has_indentation) text.append(indentation, lines[i].data_origin());
     text += lines[i];
   }
   return text;
