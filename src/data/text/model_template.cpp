@@ -76,7 +76,8 @@ ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
       .bos = written(tokenizer.bos_id()),
       .eos = written(needs_eos ? tokenizer.eos_id() : tokenizer.find_eos_id()),
       .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
-               .ids = end_tokens(folder, tokenizer)},
+               .ids = end_tokens(folder, tokenizer),
+               .bos = tokenizer.bos_id()},
       .is_known = is_known};
   try {
     chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names), chat.for_tools);

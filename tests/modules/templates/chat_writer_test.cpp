@@ -145,8 +145,15 @@ TEST(AnswersOfTurns, EndWithEveryTokenThatEndsThem) {
             "<u>q<a>‹a<e>›<u>r<a>‹b<end>›");
   // Of the next turn, and what would begin one behind the last answer.
   EXPECT_EQ(ended("", {"<u>", "<t>"}), "<u>q<a>‹a<u>›r<a>‹b<u>›");
-  // It is not known that the next turn ends the answer.
-  EXPECT_EQ(ended("", {}), "<u>q<a>‹a›<u>r<a>‹b›");
+  // Also where no file of the model says so; but no turn of the assistant's own.
+  EXPECT_EQ(ended("", {}), "<u>q<a>‹a<u>›r<a>‹b<u>›");
+  EXPECT_EQ(written(own_template(std::string("{% for m in messages %}<{{ m.role[0] }}>"
+                                             "{{ m.content }}{% endfor %}") +
+                                 prompt),
+                    talk(R"({"role": "user", "content": "q"},
+                            {"role": "assistant", "content": "a"},
+                            {"role": "assistant", "content": "b"})")),
+            "<u>q<a>‹a›<a>‹b<u>›");
 }
 
 TEST(AnswersOfTurns, HoldWhateverTheyAndOthersSay) {
@@ -297,7 +304,7 @@ TEST(ChatWriter, GivesATemplateTheNamesThatTheDataSay) {
 TEST(ChatWriter, FindsTheTokenThatEndsAnAnswer) {
   const auto stop = [](const std::string& jinja) { return own_template(jinja).writer->stop(); };
   EXPECT_EQ(stop("{% for m in messages %}<u>{{ m.content }} <end>\n{% endfor %}"), "<end>");
-  EXPECT_EQ(stop("{% for m in messages %}<u>{{ m.content }}.{% endfor %}"), "<e>");
+  EXPECT_EQ(stop("{% for m in messages %}{{ m.role }}: {{ m.content }}.{% endfor %}"), "<e>");
   EXPECT_EQ(stop("{% for m in messages %}{{ raise_exception('no') }}{% endfor %}"), "<e>");
 }
 

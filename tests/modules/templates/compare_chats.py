@@ -228,7 +228,7 @@ def agree(chat, talk, text, wanted, made, ends):
     for (first, last), (begin, end) in zip(wanted, made):
         before, behind = text[first:begin], text[min(end, last):max(end, last)].strip()
         is_prompt = before == "" or any(before.strip() in prompt[-200:] for prompt in prompts)
-        if begin < first or not (is_prompt or empty) or not (behind == "" or behind in ends + ["<EOS>"]):
+        if begin < first or not (is_prompt or empty) or not (behind == "" or behind in chat.special):
             return False
     return True
 
@@ -251,7 +251,7 @@ def compare(name, chat, variant, program, count, seed):
             counts["refused"] += 1
             continue
         text = expected[0]
-        if made["text"] != text and not (made["text"].startswith(text) and made["text"][len(text):] in ends):
+        if made["text"] != text and not (made["text"].startswith(text) and made["text"][len(text):] in chat.special):
             bad.setdefault("text", (talk, text, made["text"]))
             continue
         counts["equal"] += 1

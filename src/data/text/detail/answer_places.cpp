@@ -135,13 +135,16 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
   return place;
 }
 
-std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names) {
+std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names,
+                            NextEnd which) {
   const auto piece = std::ranges::upper_bound(whole.pieces, at, {}, &Piece::end);
   if (piece == whole.pieces.end() || piece->origin.is_data()) return std::nullopt;
   const auto places = names.find(std::string_view(whole.text).substr(at, piece->end - at));
-  if (places.empty() || places.front().begin != 0 || !names.is_end(places.front()))
-    return std::nullopt;
-  return Range(at, at + places.front().end);
+  if (places.empty() || places.front().begin != 0) return std::nullopt;
+  const SpecialPlace& first = places.front();
+  const bool may_end = which == NextEnd::any_special && first.special && first.id != names.bos;
+  if (!may_end && !names.is_end(first)) return std::nullopt;
+  return Range(at, at + first.end);
 }
 
 }  // namespace finetune::data

@@ -28,6 +28,7 @@ struct EndNames {
   /// Where special tokens stand in markup.
   std::function<std::vector<tokenizer::SpecialPlace>(std::string_view)> find;
   std::vector<std::int32_t> ids;  ///< at which generation stops; none: not known
+  std::optional<std::int32_t> bos = {};
 
   bool is_end(const tokenizer::SpecialPlace& place) const;
 };
@@ -54,7 +55,15 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
                          const std::vector<Range>& turn, const std::optional<std::string>& prompt,
                          const EndNames& names);
 
-/// The token of `names.ids` that begins right at byte `at`, which is markup; nothing if none does.
-std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names);
+/// What may end an answer behind its turn.
+enum class NextEnd {
+  known,        ///< a token of EndNames::ids
+  any_special,  ///< any special token but the begin token: a turn of others begins there
+};
+
+/// The token that begins right at byte `at`, which is markup; nothing if none does that may end an
+/// answer.
+std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names,
+                            NextEnd which);
 
 }  // namespace finetune::data

@@ -176,8 +176,13 @@ class ChatWriter::Writing {
   /// next message would begin.
   std::optional<Range> next_end(jinja::Rendered& whole, std::int32_t i, std::size_t at) const {
     const EndNames& ends = chat_.names_.ends;
-    if (at < whole.text.size()) return end_at(whole, at, ends);
-    if (ends.ids.empty() || i + 1 != std::ssize(messages_)) return std::nullopt;
+    if (at < whole.text.size()) {
+      const auto next = std::ranges::upper_bound(whole.pieces, at, {}, &jinja::Piece::end);
+      const std::int32_t turn = next == whole.pieces.end() ? Origin::none : next->origin.turn;
+      const bool is_of_others = turn != Origin::none && message(turn).role != ChatRole::assistant;
+      return end_at(whole, at, ends, is_of_others ? NextEnd::any_special : NextEnd::known);
+    }
+    if (i + 1 != std::ssize(messages_)) return std::nullopt;
     jinja::Mapping next;
     next.element = i + 1;
     next.set("role", message(i).calls.empty() ? "user" : "tool");
@@ -187,7 +192,9 @@ class ChatWriter::Writing {
     try {
       const jinja::Rendered longer = written(std::move(messages), Prompt::none);
       const std::vector<Range> turn = turn_of(longer, i);
-      const auto end = turn.empty() ? std::nullopt : end_at(longer, turn.back().second, ends);
+      const auto end = turn.empty()
+                           ? std::nullopt
+                           : end_at(longer, turn.back().second, ends, NextEnd::any_special);
       if (!end) return std::nullopt;
       whole.text += longer.text.substr(end->first, end->second - end->first);
       whole.pieces.push_back({whole.text.size(), {.turn = i}});
