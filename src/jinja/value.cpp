@@ -5,21 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
+#include "core/ordered_json.hpp"
 #include "jinja/detail/characters.hpp"
 
 namespace finetune::jinja {
-namespace {
-
-/// Of the digits of a number of JSON: a whole number of any length, or a float.
-Value number_of(const std::string& digits) {
-  if (digits.find_first_of(".eE") == std::string::npos) return LongInteger{digits};
-  return std::strtod(digits.c_str(), nullptr);
-}
-
-}  // namespace
-
 const Value* Mapping::find(const Value& key) const {
   if (key.is_string()) return named(key.string());
   for (const auto& [own, value] : items)
@@ -76,7 +66,7 @@ Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin)
     case nlohmann::ordered_json::value_t::number_float:
       return json.get<double>();
     case nlohmann::ordered_json::value_t::binary:
-      return number_of({json.get_binary().begin(), json.get_binary().end()});
+      return LongInteger{std::string(core::exact_digits(json).value())};
     case nlohmann::ordered_json::value_t::string:
       return Text(json.get_ref<const std::string&>(), origin);
     case nlohmann::ordered_json::value_t::array: {

@@ -129,8 +129,8 @@ class Value {
   Value(Callable value) : held_(std::make_shared<const Callable>(std::move(value))) {}
   Value(LongInteger value) : held_(std::make_shared<const LongInteger>(std::move(value))) {}
 
-  /// Objects keep the order of their keys. Texts in it, and objects, come from `origin`. A binary
-  /// value holds the digits of a number that JSON's own kinds cannot.
+  /// Objects keep the order of their keys. Texts in it, and objects, come from `origin`. Whole
+  /// numbers beyond 64 bits: core::exact_digits.
   static Value from_json(const nlohmann::ordered_json& json, const Origin& origin = {});
   /// A text that is also the dict or the list which it says: templates that walk through it find
   /// its items, and all others the text.

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/ordered_json.hpp"
 #include "jinja/template.hpp"
 
 namespace finetune::jinja::origins_test {
@@ -87,8 +88,7 @@ TEST(Origins, OfATextThatIsADictServeBothKindsOfTemplates) {
 
 TEST(Origins, OfNumbersBeyondSixtyFourBitsAreTheirDigits) {
   const std::string digits = "20000000000000000000000";
-  nlohmann::ordered_json json = {
-      {"wei", nlohmann::ordered_json::binary({digits.begin(), digits.end()}, 1)}};
+  const nlohmann::ordered_json json = {{"wei", core::from_digits(digits)}};
   Mapping names;
   names.set("call", Value::from_json(json));
   EXPECT_EQ(Template::parse("{{ call.wei }} {{ call | tojson }} {{ call.wei is number }}")
