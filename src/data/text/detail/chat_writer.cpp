@@ -117,11 +117,11 @@ class ChatWriter::Writing {
     } catch (const jinja::Refusal& refusal) {
       if (chat_.names_.is_known)
         throw core::Error(core::ErrorKind::input, where_ + ": " + refusal.what());
-      core::fail(
-          core::ErrorKind::input,
-          {where_,
-           std::string("the model's chat template refuses the conversation: ") + refusal.what(), "",
-           "Correct or remove it, or choose another data.template."});
+      std::string said = refusal.what();
+      if (said.ends_with('.')) said.pop_back();
+      core::fail(core::ErrorKind::input,
+                 {where_, "the model's chat template refuses the conversation: " + said, "",
+                  "Correct or remove it, or choose another data.template."});
     } catch (const jinja::Problem& problem) {
       core::fail(core::ErrorKind::input,
                  {where_,
@@ -270,13 +270,13 @@ class ChatWriter::Writing {
     core::fail(core::ErrorKind::input,
                {where_, fmt::format("which tokens message {} (assistant) adds is not clear", i + 1),
                 fmt::format("the model's chat template writes what it says elsewhere: in its own "
-                            "turn \"{}\", in {} \"{}\"",
-                            text_at(whole, turn),
+                            "turn {}, in {} \"{}\"",
+                            turn.empty() ? "nothing" : '"' + text_at(whole, turn) + '"',
                             other == Origin::none ? std::string("no turn")
                                                   : fmt::format("that of message {}", other + 1),
                             text_at(whole, turn_of(whole, other))),
-                "Name a template of this program in data.template, or mark answers in the model's "
-                "with {% generation %}."});
+                "Mark answers in the model's with {% generation %}, or name a template of this "
+                "program in data.template."});
   }
 
   void marked(const jinja::Rendered& whole, std::vector<Range>& ranges) const {
