@@ -6,6 +6,7 @@
 #include "jinja/detail/characters.hpp"
 #include "jinja/detail/filters.hpp"
 #include "jinja/detail/letters.hpp"
+#include "jinja/detail/lines.hpp"
 
 namespace finetune::jinja::detail {
 namespace {
@@ -17,37 +18,37 @@ Value trim(const Filtering& f) {
                                    : stripped(text.bytes(), Ends::both, to_text(chars)));
 }
 
-std::vector<Text> lines_of(const Text& text) {
-  std::vector<Text> lines;
-  std::size_t begin = 0;
-  for (std::size_t end; (end = text.bytes().find('\n', begin)) != std::string::npos;
-       begin = end + 1)
-    lines.push_back(text.part(begin, end - begin));
-  lines.push_back(text.part(begin, text.size() - begin));
-  return lines;
+/// The value of a filter that takes nothing but a string.
+const Text& string_of(const Filtering& f) {
+  require_defined(f.value);
+  if (!f.value.is_string())
+    throw Problem(fmt::format("{} asks for a string, not {}", f.name, f.value.type_name()));
+  return f.value.text();
 }
 
+std::string indentation_of(const Value& width) {
+  if (width.is_string()) return width.string();
+  const std::int64_t spaces = integer_of(width, "indent: width");
+  return std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(spaces, 0, 10'000)), ' ');
+}
+
+/// Line ends become \n, as Python's Jinja splits a text and joins its lines.
 Value indent(const Filtering& f) {
-  const Value width = f.get(0, "width", 4);
-  std::string indentation;
-  if (width.is_string())
-    indentation = width.string();
-  else
-    indentation.assign(static_cast<std::size_t>(
-                           std::clamp<std::int64_t>(integer_of(width, "indent: width"), 0, 10'000)),
-                       ' ');
+  const std::string indentation = indentation_of(f.get(0, "width", 4));
   const bool first = f.get(1, "first", false).is_true(), blank = f.get(2, "blank", false).is_true();
-  Text text;
-  const Text whole = f.written();
-  const std::vector<Text> lines = lines_of(whole);
-  std::size_t begin = 0;
+  const Text& whole = string_of(f);
+  std::vector<Line> lines = lines_of(whole.bytes());
+  // It adds \n before it splits: that begins a line behind any line end but \r, which becomes \r\n.
+  if (lines.empty() || !(lines.back().end.empty() || lines.back().end == "\r"))
+    lines.push_back({.text = std::string_view(whole.bytes()).substr(whole.size()), .end = {}});
   f.budget.spend_bytes(static_cast<std::int64_t>(lines.size() * indentation.size()));
+  Text text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) text += whole.part(begin++, 1);
-    begin += lines[i].size();
-    const bool has_indentation = i == 0 ? first : blank || lines[i].size() > 0;
-    if (has_indentation) text.append(indentation, lines[i].data_origin());
-    text += lines[i];
+    if (i > 0) text += whole.part(lines[i - 1].end.substr(0, 1)).with_bytes("\n");
+    const Text line = whole.part(lines[i].text);
+    const bool has_indentation = i == 0 ? first : blank || line.size() > 0;
+    if (has_indentation) text.append(indentation, line.data_origin());
+    text += line;
   }
   return text;
 }
@@ -114,10 +115,9 @@ Value word_count(const Filtering& f) {
   bool is_inside = false;
   const std::string text = f.text();
   for (const std::string_view c : characters_of(text)) {
-    const char32_t code = code_point(c);
-    const bool is_word = is_letter(code) || is_digit(code) || code == '_';
-    if (is_word && !is_inside) ++number;
-    is_inside = is_word;
+    const bool is_of_word = is_word(code_point(c));
+    if (is_of_word && !is_inside) ++number;
+    is_inside = is_of_word;
   }
   return number;
 }

@@ -8,6 +8,7 @@
 #include "jinja/detail/characters.hpp"
 #include "jinja/detail/letters.hpp"
 #include "jinja/detail/library.hpp"
+#include "jinja/detail/lines.hpp"
 
 namespace finetune::jinja::detail {
 namespace {
@@ -104,16 +105,9 @@ Value split(const Asked& asked) {
 Value split_lines(const Asked& asked) {
   const bool keeps_ends = asked.arguments.get(0, "keepends", false).is_true();
   std::vector<Value> lines;
-  std::string_view text = asked.text;
-  while (!text.empty()) {
-    const std::size_t at = text.find_first_of("\n\r\v\f\x1c\x1d\x1e");
-    const std::size_t end = std::min(at, text.size());
-    const std::size_t length = end == text.size()                     ? 0
-                               : text.substr(end).starts_with("\r\n") ? 2
-                                                                      : 1;
-    lines.emplace_back(asked.whole.part(text.substr(0, end + (keeps_ends ? length : 0))));
-    text.remove_prefix(end + length);
-  }
+  for (const auto& [text, end] : lines_of(asked.text))
+    lines.emplace_back(
+        asked.whole.part({text.data(), text.size() + (keeps_ends ? end.size() : 0)}));
   return lines;
 }
 

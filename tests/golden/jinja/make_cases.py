@@ -181,6 +181,16 @@ CHOSEN = [
     "{{ s is notest }}", "{% set d.k = 1 %}", "{{ a < s }}", "{{ s + a }}", "{% break %}",
 ]
 
+# The same, recorded behind the random ones: seeds of tests/fuzz are named after the places of cases.
+LATER = [
+    r"""{{ "a\nb\r\nc\rd\x0be\x0cf\x1cg\x1dh\x1ei\x85j\u2028k\u2029l\x1fm" | indent(2) | tojson(ensure_ascii=true) }}""",
+    r"""{{ "a\nb\r\nc\rd\x0be\x0cf\x1cg\x1dh\x1ei\x85j\u2028k\u2029l\x1fm".splitlines() }}""",
+    r"""{{ "a\nb\r\nc\rd\x85j\u2028".splitlines(true) }}{{ "\r\n\n\r".splitlines(keepends=true) }}{{ "".splitlines() }}""",
+    r"""{% for s in ["", "\n", "\r", "\r\n", "a\n", "a\r", "a\r\n", "a\u2029", "a\n\n", "a\n\r", "a\r\r", "\na", "\u00e2\u0080x"] %}"""
+    r"""{{ [s | indent(1), s | indent(1, true), s | indent('>', true, true), s | indent(width='>', blank=true)] }}{% endfor %}""",
+    "{{ none | indent }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ d | indent }}",
+]
+
 
 def theirs(template):
     try:
@@ -197,7 +207,7 @@ def prints_an_object(outcome):
 
 def cases(count, seed):
     programs = Programs(seed)
-    for template in CHOSEN + [programs.program() for _ in range(count)]:
+    for template in CHOSEN + [programs.program() for _ in range(count)] + LATER:
         outcome = theirs(template)
         if not prints_an_object(outcome):
             yield {"template": template, **outcome}
@@ -229,7 +239,7 @@ def main():
     if options.against:
         return compare(options.against, options.count, options.seed)
     with_text = [case for case in cases(options.count, options.seed) if len(case["template"]) < 600]
-    chosen = {template for template in CHOSEN}
+    chosen = {template for template in CHOSEN + LATER}
     kept = [case for case in with_text if case["template"] in chosen or "text" in case]
     print(json.dumps({"names": NAMES, "cases": kept}, indent=1, ensure_ascii=False))
     return 0

@@ -61,6 +61,18 @@ TEST(Origins, AreKeptByFilters) {
   EXPECT_EQ(marked("('a\\n' ~ said) | indent(2)"), "a\n[   ab-cD ]");
 }
 
+TEST(Origins, OfALineEndThatIndentWritesAreThoseOfTheOneThatWasThere) {
+  EXPECT_EQ(marked("('a\\r\\n' ~ said ~ '\\u2028' ~ said ~ '\\x85') | indent(1)"),
+            "a\n[  ab-cD ]\n[  ab-cD ]\n");
+  Mapping names;
+  names.set("said", Text("a\r\nb\u2029c", {.element = 3, .field = 1}));
+  const Rendered rendered = Template::parse("{{ said | indent(1) }}!").render(names, 0);
+  EXPECT_EQ(rendered.text, "a\n b\n c!");
+  ASSERT_EQ(rendered.pieces.size(), 2);
+  EXPECT_EQ(rendered.pieces.front().end, 7);
+  EXPECT_EQ(rendered.pieces.front().origin.element, 3);
+}
+
 TEST(Origins, OfJsonAndOfListsAreThoseOfTheDataInThem) {
   EXPECT_EQ(marked("list | tojson ~ '.'"), "[[\"x\", {\"k\": \"y\"}]].");
   EXPECT_EQ(marked("list[1].k ~ list | length"), "[y]2");
