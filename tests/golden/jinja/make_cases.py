@@ -189,6 +189,19 @@ LATER = [
     r"""{% for s in ["", "\n", "\r", "\r\n", "a\n", "a\r", "a\r\n", "a\u2029", "a\n\n", "a\n\r", "a\r\r", "\na", "\u00e2\u0080x"] %}"""
     r"""{{ [s | indent(1), s | indent(1, true), s | indent('>', true, true), s | indent(width='>', blank=true)] }}{% endfor %}""",
     "{{ none | indent }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ d | indent }}",
+    "{% for x in [1] %}{% continue %}{% else %}e{% endfor %}{% for x in l %}{% break %}{% else %}e{% endfor %}"
+    "{% for x in l %}{% if loop.last %}{% break %}{% endif %}{% else %}e{% endfor %}",
+    "{% set tree = [{'v': 1, 'c': [{'v': 2, 'c': [{'v': 3}]}, {'v': 4}]}, {'v': 5}] %}{% for x in tree recursive %}"
+    "[{{ loop.depth }}{{ loop.depth0 }}{{ loop.index }}/{{ loop.length }} {{ x.v }}{% set q = x.v %}{{ loop(x.c) }}{{ q }}]{% else %}.{% endfor %}",
+    "{% for x in [1, [2, [3, [], 4]], 5] recursive %}{{ '<' ~ loop(x) | upper ~ '>' if x is iterable else x }}{% endfor %}",
+    "{% for x in [1, 2, [4, 5, [6]]] if (x is iterable or x is even) recursive %}{{ loop(x) if x is iterable else x }};{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for k, v in d.items() recursive %}{{ k }}{% set ns.n = ns.n + 1 %}{{ loop(v.items()) if v is mapping }}{% endfor %}{{ ns.n }}",
+    "{% for x in [1, [2, 3]] recursive %}{% set outside = loop %}{% for y in [1] %}{{ loop.depth }}{{ outside(x) if x is iterable else x }}{% endfor %}{% endfor %}",
+    "{% for x in [3, [4, 5, 6], 7] recursive %}{% if x == 5 %}{% break %}{% endif %}{% if x is iterable %}{{ loop(x) }}{% continue %}{% endif %}{{ x }}{% else %}e{% endfor %}",
+    "{% macro f(l, v) %}({{ l(v) }}){% endmacro %}{% for x in [1, [2]] recursive %}{{ f(loop, x) if x is iterable else x }}{% endfor %}",
+    "{% for x in l recursive %}{{ loop(missing) }}{{ loop(d.missing) }}{{ x }}{% else %}e{% endfor %}",
+    "{% for x in l %}{{ loop(l) }}{% endfor %}", "{% for x in l recursive %}{{ loop() }}{% endfor %}", "{% for x in l recursive %}{{ loop(5) }}{% endfor %}",
+    "{% for x in [[1]] recursive %}{% for y in x %}{{ loop(x) }}{% endfor %}{% endfor %}", "{% for x in l recursive if x %}{% endfor %}",
 ]
 
 

@@ -59,6 +59,14 @@ TEST(Template, SaysInWhichLineItFails) {
             "line 2: messages is undefined");
   EXPECT_EQ(problem_of([] { rendered("{{ [].append(1) }}"); }),
             "line 1: list.append would change it, which templates may not");
+  EXPECT_EQ(problem_of([] { rendered("a\n{% for x in [1] %}\n{{ loop([2]) }}{% endfor %}"); }),
+            "line 3: loop is called, but it is of a {% for %} without \"recursive\" at its end");
+  EXPECT_EQ(problem_of([] {
+              rendered(
+                  "{% for x in [[1], 2] recursive %}\n{{ loop(x) if x is iterable }}"
+                  "\n{{ x + 1 }}{% endfor %}");
+            }),
+            "line 3: list + int has no meaning");
 }
 
 TEST(Template, SaysWhatItRefusesInItsOwnWords) {
