@@ -202,6 +202,19 @@ LATER = [
     "{% for x in l recursive %}{{ loop(missing) }}{{ loop(d.missing) }}{{ x }}{% else %}e{% endfor %}",
     "{% for x in l %}{{ loop(l) }}{% endfor %}", "{% for x in l recursive %}{{ loop() }}{% endfor %}", "{% for x in l recursive %}{{ loop(5) }}{% endfor %}",
     "{% for x in [[1]] recursive %}{% for y in x %}{{ loop(x) }}{% endfor %}{% endfor %}", "{% for x in l recursive if x %}{% endfor %}",
+    "{{ 'aaa bbb cc d' | wordwrap(5) }}|{{ 'a-long-hyphenated word--and a dash -- to x-y-z-w' | wordwrap(6) }}|{{ 'abcdefghij k' | wordwrap(4) }}",
+    r"""{% for s in ["", " ", "\n\n", "  a  b  ", "a\r\n\u2028 bb cccc", "\u00e9\u00e9\u00e9 \u65e5\u672c\u8a9e\u65e5\u672c \U0001f600", "abcd efghij", "a\tb\u00a0c d\x0be"] %}"""
+    "{% for w in [1, 2, 4, 7] %}{{ [s | wordwrap(w), s | wordwrap(w, false), s | wordwrap(w, true, '<>'), s | wordwrap(w, break_on_hyphens=false)] }}{% endfor %}{% endfor %}",
+    "{% for w in range(1, 14) %}{{ 'a--b cd---ef- -g well-known-\u0131t x1-2y 3-4 --opt --- \"q\"--r aa-bb-cc-d-e' | wordwrap(w, wrapstring='|') }};"
+    "{{ 'aa-bb-cc --ddddd-- eeeee-f-----g' | wordwrap(w, false, '|') }};{{ 'aa-bb-cc --d' | wordwrap(w, true, '|', false) }}{% endfor %}",
+    "{{ 'a b' | wordwrap(0) }}", "{{ none | wordwrap }}", "{{ missing | wordwrap }}", "{{ t | wordwrap('x') }}", "{{ 'x ' * 60 | wordwrap }}{{ ('x ' * 60) | wordwrap }}",
+    "{{ range(7) | slice(3) | list }}{{ range(7) | slice(3, 'x') | list }}{{ l | slice(3, 'x') | list }}{{ l | slice(5) | list }}{{ [] | slice(2, 0) | list }}{{ s | slice(4) | map('join') | list }}",
+    "{{ l | slice(0) | list }}", "{{ l | slice | list }}",
+    "{% for n in [0, 1, 2, 999, 1000, 1023, 1024, 1049, 999949, 999950, 1048576, 1.5, '77', true, 12345678901234, 1e30, -5] %}{{ n | filesizeformat }} {{ n | filesizeformat(true) }};{% endfor %}",
+    "{{ 'x' | filesizeformat }}", "{{ none | filesizeformat }}",
+    "{{ 'a b/c?d=\u00e9&~_.-+%' | urlencode }} {{ {'a b': 'c/d', 'e': 5, 'f': none} | urlencode }} {{ [('k', 'v w'), ('x', 1.5)] | urlencode }} {{ 7 | urlencode }}",
+    "{{ [1, 2] | urlencode }}", "{{ \"<a href='x'>&amp;\\\"\" | forceescape }}",
+    "{{ 'a\u00b2b \u0661 _ \u2167-x' | wordcount }}",
 ]
 
 

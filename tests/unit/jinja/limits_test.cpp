@@ -38,7 +38,8 @@ INSTANTIATE_TEST_SUITE_P(
         "{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(200) %}{% set ns.x = [ns.x] %}"
         "{% endfor %}{{ ns.x }}",
-        "{{ 'x'.center(1000000000) }}", "{{ '%99999999999d' % 1 }}",
+        "{{ [1] | slice(1000000000) }}", "{{ 'x'.center(1000000000) }}",
+        "{{ ('x ' * 9999) | wordwrap(1, wrapstring='x' * 9999) }}", "{{ '%99999999999d' % 1 }}",
         "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
         "{{ [[1]]|map(attribute='99999999999999999999.x')|join }}",

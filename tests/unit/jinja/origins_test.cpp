@@ -61,6 +61,12 @@ TEST(Origins, AreKeptByFilters) {
   EXPECT_EQ(marked("('a\\n' ~ said) | indent(2)"), "a\n[   ab-cD ]");
 }
 
+TEST(Origins, AreKeptByWrappedLines) {
+  EXPECT_EQ(marked("(said ~ said) | wordwrap(6)"), "[ ab-cD\nab-cD]");
+  EXPECT_EQ(marked("(said ~ '\\n\\nx yy' ~ said) | wordwrap(3)"), "[ab-\ncD]\n\nx\nyy\n[ab-\ncD]");
+  EXPECT_EQ(marked("said | wordwrap(3, wrapstring='<>')"), "[ab-]<>[cD]");
+}
+
 TEST(Origins, OfALineEndThatIndentWritesAreThoseOfTheOneThatWasThere) {
   EXPECT_EQ(marked("('a\\r\\n' ~ said ~ '\\u2028' ~ said ~ '\\x85') | indent(1)"),
             "a\n[  ab-cD ]\n[  ab-cD ]\n");
