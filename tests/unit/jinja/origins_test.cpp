@@ -61,6 +61,14 @@ TEST(Origins, AreKeptByFilters) {
   EXPECT_EQ(marked("('a\\n' ~ said) | indent(2)"), "a\n[   ab-cD ]");
 }
 
+TEST(Origins, AreKeptByFormats) {
+  EXPECT_EQ(marked("'<{:>8}|{:.3}|{:*^9}>'.format(said, said, said)"),
+            "< [ ab-cD ]|[ ab]|*[ ab-cD ]*>");
+  EXPECT_EQ(marked("'{0!r}{0!s}{1:03}'.format(said, 7)"), "[' ab-cD ' ab-cD ]007");
+  EXPECT_EQ(marked("'{0[1][k]}.{l[0]:>2}'.format(list, l=list)"), "[y]. [x]");
+  EXPECT_EQ(marked("(said ~ '{:{}}{{').format('a', '>3')"), "[ ab-cD ]  a{");
+}
+
 TEST(Origins, AreKeptByWrappedLines) {
   EXPECT_EQ(marked("(said ~ said) | wordwrap(6)"), "[ ab-cD\nab-cD]");
   EXPECT_EQ(marked("(said ~ '\\n\\nx yy' ~ said) | wordwrap(3)"), "[ab-\ncD]\n\nx\nyy\n[ab-\ncD]");
