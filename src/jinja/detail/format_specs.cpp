@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "jinja/detail/characters.hpp"
 #include "jinja/detail/letters.hpp"
@@ -141,16 +142,31 @@ std::string grouped(std::string number, char sign, std::size_t every) {
   return number;
 }
 
+/// As Python writes a float to so many digits if no type is said: as %g, but with a digit behind
+/// the point, and with an exponent as soon as there is no room for that digit.
+std::string float_text_of(double size, int precision) {
+  precision = std::max(1, precision);
+  std::string text = fmt::format("{:.{}g}", size, precision);
+  if (!std::isfinite(size) || text.find_first_of(".e") != std::string::npos) return text;
+  if (std::cmp_less(text.size(), precision)) return text + ".0";
+  text = fmt::format("{:.{}e}", size, precision - 1);
+  const std::size_t exponent = text.find('e');
+  const std::string mantissa = text.substr(0, exponent);
+  // Its first digit is not taken for a zero that says nothing.
+  const std::size_t last = mantissa.find_last_not_of("0.");
+  return mantissa.substr(0, last == std::string::npos ? 1 : last + 1) + text.substr(exponent);
+}
+
 /// Without its sign.
 std::string float_digits(const Value& value, double number, const Spec& spec) {
-  if (spec.is_alternate || (spec.kind == 0 && spec.precision)) refuse_format(spec.whole, value);
+  if (spec.is_alternate) refuse_format(spec.whole, value);
   const int precision = spec.precision.value_or(6);
   if (precision > 1000)
     throw Problem("str.format: a float has at most 1000 digits behind its point");
   const double size = std::abs(number);
   switch (spec.kind) {
     case 0:
-      return float_text(size);
+      return spec.precision ? float_text_of(size, precision) : float_text(size);
     case 'e':
       return fmt::format("{:.{}e}", size, precision);
     case 'E':

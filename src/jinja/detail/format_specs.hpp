@@ -10,8 +10,8 @@ namespace finetune::jinja::detail {
 
 /// `value` as `format` lays it out: fill, alignment, sign, #, 0, width, grouping and precision, of
 /// strings (s), of whole numbers (d x X o b) and of floats (e E f F g G %). Throws: Problem for
-/// other values, and for Python's other formats: c, n, z, # or a precision alone of a float, and
-/// separators between zeros that fill.
+/// other values, and for Python's other formats: c, n, z, # of a float, and separators between
+/// zeros that fill.
 Text laid_out(const Value& value, std::string_view format, Budget& budget);
 
 }  // namespace finetune::jinja::detail

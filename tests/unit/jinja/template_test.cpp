@@ -76,7 +76,6 @@ TEST(Template, NamesTheFormatsThatItRefuses) {
   };
   refused("{:c}", "65", {":c", "int"});
   refused("{:n}", "1.5", {":n", "float"});
-  refused("{:.3}", "1.5", {":.3", "float"});
   refused("{:#.3f}", "1.5", {":#.3f", "float"});
   refused("{:z.1f}", "-0.01", {":z.1f", "float"});
   refused("{:09,}", "1234", {":09,", "int"});
