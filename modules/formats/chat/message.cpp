@@ -289,6 +289,13 @@ OrderedJson beside(const data::Records& records, const core::Json& record,
   return records.pads_nulls() ? data::without_nulls(value) : value;
 }
 
+std::vector<std::string> tools_beside(const data::Records& records, const core::Json& record,
+                                      const OrderedJson& ordered, const data::Column& column,
+                                      const std::string& where) {
+  return read_tools(beside(records, record, ordered, column, where),
+                    fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
+}
+
 OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
                           const OrderedJson& ordered, const data::Column& column,
                           const std::string& where) {
