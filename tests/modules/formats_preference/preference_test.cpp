@@ -80,6 +80,28 @@ TEST(Preference, AnswersMayBeConversations) {
   EXPECT_EQ(with_prompt.rejected->conversation.messages.at(0).text, "q");
 }
 
+TEST(Preference, BothAnswersHaveTheTools) {
+  const TemporaryFolder folder;
+  const auto answer = [](const std::string& text) {
+    return R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": ")" + text +
+           R"("}])";
+  };
+  const auto sample =
+      sample_of(folder, R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
+                            R"(, "tools": [{"name": "f"}], "chat_template_kwargs": {"x": 1}})");
+  const std::vector<std::string> tools = {R"({"name": "f"})"};
+  for (const data::Conversation& each : {sample.conversation, sample.rejected->conversation}) {
+    EXPECT_EQ(each.tools, tools);
+    EXPECT_EQ(each.template_kwargs, (data::OrderedJson{{"x", 1}}));
+  }
+  const std::string texts = R"({"chosen": "a", "rejected": "b", "tools": "hammer"})";
+  EXPECT_TRUE(sample_of(folder, texts).conversation.tools.empty());
+  EXPECT_EQ(refusal_of(R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
+                       R"(, "tools": "hammer"})")
+                .find("65: d.jsonl:1: field \"tools\""),
+            0u);
+}
+
 TEST(Preference, RefusesWhatIsNoPair) {
   EXPECT_NE(
       refusal_of(R"({"chosen": "good", "rejektd": "bad"})").find("field \"rejected\" is missing"),
