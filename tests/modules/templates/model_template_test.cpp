@@ -117,6 +117,41 @@ TEST(ModelTemplates, OfThisProgramNeedTheirEndToken) {
   }
 }
 
+TEST(ModelTemplates, OfTheModelAreAdvisedWhereTheyHaveWhatIsMissing) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json",
+               R"({"added_tokens": [{"id": 2, "content": "<|im_end|>", "special": true}],
+                   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
+  data::Conversation thinks{{{data::ChatRole::user, "q"}, {data::ChatRole::assistant, "a"}}, {}};
+  data::Conversation calls = thinks, offers = thinks;
+  thinks.messages[1].reasoning = "why";
+  calls.messages[1].calls = {{"f", "{}"}};
+  offers.tools = {"{}"};
+  const auto advice = [&](const data::Conversation& talk) {
+    const auto chat = data::choose_template("chatml", folder.path(), tokenizer, templates::all());
+    const std::string text =
+        refusal([&] { render(chat, talk, data::TrainOn::answers, "here"); }, "");
+    return text.substr(text.find("). ") + 3);
+  };
+  const std::string other =
+      "Choose a data.template with tools (qwen2.5, qwen3), or remove such samples.";
+  const std::string own =
+      "Leave data.template out or set it to \"model\", as the model has a template of its own that "
+      "writes ";
+  EXPECT_EQ(advice(calls), other);
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.tool_calls }}{% endfor %}");
+  EXPECT_EQ(advice(calls), own + "calls, or remove such samples.");
+  EXPECT_EQ(advice(offers), own + "calls, or remove such samples.");
+  EXPECT_EQ(advice(thinks), "Choose a data.template that thinks (qwen3), or remove the reasoning.");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.thinking }}{% endfor %}");
+  EXPECT_EQ(advice(thinks), own + "reasoning, or remove the reasoning.");
+  EXPECT_EQ(advice(calls), other);
+  // What cannot be read is no advice.
+  folder.write("chat_template.jinja", "{% another %}{{ tool_calls }}");
+  EXPECT_EQ(advice(calls), other);
+}
+
 TEST(ModelTemplates, OfAnotherTypeAreRefused) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json", "{\"chat_template\": 7}");
