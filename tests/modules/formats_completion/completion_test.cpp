@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::completion::completion_test {
 namespace {
 
+using tests::expect_message;
 using tests::TemporaryFolder;
 
 std::string refusal_of(std::string_view content, const data::Columns& columns = {}) {
@@ -92,8 +94,8 @@ TEST(Completion, ToolsAndNamesStandBesideMessages) {
   columns.tools = "functions";
   EXPECT_EQ(format().open(path, columns)->sample(3).conversation.tools,
             (std::vector<std::string>{R"({"name": "h"})"}));
-  EXPECT_EQ(refusal_of(messages + R"("tools": "hammer"})").find("65: d.jsonl:1: field \"tools\""),
-            0u);
+  expect_message(refusal_of(messages + R"("tools": "hammer"})").substr(4), "d.jsonl:1",
+                 {"\"tools\""});
 }
 
 TEST(Completion, AFolderIsAllItsFiles) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::preference::preference_test {
 namespace {
 
+using tests::expect_message;
 using tests::TemporaryFolder;
 
 data::Sample sample_of(const TemporaryFolder& folder, std::string_view content,
@@ -96,10 +98,10 @@ TEST(Preference, BothAnswersHaveTheTools) {
   }
   const std::string texts = R"({"chosen": "a", "rejected": "b", "tools": "hammer"})";
   EXPECT_TRUE(sample_of(folder, texts).conversation.tools.empty());
-  EXPECT_EQ(refusal_of(R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
-                       R"(, "tools": "hammer"})")
-                .find("65: d.jsonl:1: field \"tools\""),
-            0u);
+  expect_message(refusal_of(R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
+                            R"(, "tools": "hammer"})")
+                     .substr(4),
+                 "d.jsonl:1", {"\"tools\""});
 }
 
 TEST(Preference, RefusesWhatIsNoPair) {
