@@ -118,8 +118,8 @@ void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> 
          "Alpaca, completion and chats: column of a system message. Empty: \"system\", if present.",
          columns.system);
   column("tools_column",
-         "Chats: column of the functions the model may call, a list or its JSON text. Empty: "
-         "\"tools\", if present.",
+         "Lists of messages: column of the functions the model may call, a list or its JSON text. "
+         "Empty: \"tools\", if present.",
          columns.tools);
   column("label_column", "Labelled: column of the text's label. Empty: \"label\".", columns.label);
   column("tokens_column", "Tokens: column of their ids. Empty: \"input_ids\".", columns.tokens);

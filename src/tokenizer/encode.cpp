@@ -220,7 +220,7 @@ Encoded Tokenizer::Parts::encode(const TextToEncode& text, Encode options) const
   if (whole) ids.insert(ids.end(), post_processor.before.begin(), post_processor.before.end());
   encoded.num_before = ids.size();
   auto workspace = workspaces_.take();
-  encode_text(text, continues, is_template && is_sentencepiece, *workspace, encoded);
+  encode_text(text, continues, is_template && own_space_is_prefix, *workspace, encoded);
   workspaces_.give_back(std::move(workspace));
   check_growth(text.text.size(), ids.size() - encoded.num_before);
   if (whole) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());

@@ -23,7 +23,6 @@ using data::Column;
 using data::Columns;
 
 constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
-constexpr data::Field tools_field{"tools", &Columns::tools, "data.tools_column"};
 
 constexpr data::Field list_field(const char* name) {
   return {name, &Columns::conversation, "data.conversation_column"};
@@ -70,9 +69,7 @@ class ChatReader final : public data::RecordReader {
     else
       read_turns(record, sample);
     add_system(record, sample);
-    const std::string at =
-        fmt::format("{}: field \"{}\"", sample.where, core::one_line(tools_.name));
-    sample.conversation.tools = read_tools(beside(records(), record, tools_, sample.where), at);
+    sample.conversation.tools = tools_beside(records(), record, tools_, sample.where);
     sample.conversation.template_kwargs = kwargs_beside(records(), record, kwargs_, sample.where);
   }
 

@@ -49,6 +49,14 @@ data::OrderedJson messages_of(const data::Records& records, data::OrderedJson li
 data::OrderedJson beside(const data::Records& records, const data::OrderedJson& record,
                          const data::Column& column, const std::string& where);
 
+/// The column of functions on offer.
+inline constexpr data::Field tools_field{"tools", &data::Columns::tools, "data.tools_column"};
+
+/// What `beside` has there. Throws: also as read_tools.
+std::vector<std::string> tools_beside(const data::Records& records,
+                                      const data::OrderedJson& record, const data::Column& column,
+                                      const std::string& where);
+
 /// The column of names for the template.
 inline constexpr data::Field kwargs_field{"chat_template_kwargs"};
 

@@ -30,9 +30,11 @@ class CompletionReader final : public data::RecordReader {
         prompt_column_(data::column_of(columns, prompt_field)),
         answer_column_(data::column_of(columns, answer_field)),
         system_(data::column_of(columns, system_field)),
+        tools_(data::column_of(columns, chat::tools_field)),
         kwargs_(data::column_of(columns, chat::kwargs_field)),
         names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
-        oddities_(left_out_of(std::vector{prompt_column_.name, answer_column_.name})) {}
+        oddities_(left_out_of(
+            std::vector{prompt_column_.name, answer_column_.name, tools_.name, kwargs_.name})) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
@@ -40,7 +42,11 @@ class CompletionReader final : public data::RecordReader {
     if (record.contains(kwargs_.name) || kwargs_.chosen)
       sample.conversation.template_kwargs =
           chat::kwargs_beside(records(), record, kwargs_, sample.where);
-    if (has_messages(record)) {
+    // Beside texts it may mean anything.
+    const bool is_chat = has_messages(record);
+    if (is_chat || tools_.chosen)
+      sample.conversation.tools = chat::tools_beside(records(), record, tools_, sample.where);
+    if (is_chat) {
       sample.oddities = oddities_;
       read_conversation(record, sample);
       return;
@@ -93,6 +99,7 @@ class CompletionReader final : public data::RecordReader {
   Column prompt_column_;
   Column answer_column_;
   Column system_;
+  Column tools_;
   Column kwargs_;
   chat::FieldNames names_;
   std::uint32_t oddities_;  ///< of every sample with messages
@@ -104,7 +111,7 @@ data::Format format() {
   data::Format format{"completion", data::Layout::separate,
                       data::open_record_files<CompletionReader>};
   format.reads_messages = true;
-  format.fields = {prompt_field, answer_field, system_field, chat::kwargs_field};
+  format.fields = {prompt_field, answer_field, system_field, chat::tools_field, chat::kwargs_field};
   format.prompt_fields = {prompt_field.name};
   format.answer_fields = {answer_field.name};
   format.fits = [](const data::OrderedJson& record, const Columns& columns) {

@@ -31,9 +31,11 @@ class PreferenceReader final : public data::RecordReader {
         prompt_(data::column_of(columns, prompt_field)),
         chosen_(data::column_of(columns, chosen_field)),
         rejected_(data::column_of(columns, rejected_field)),
+        tools_(data::column_of(columns, chat::tools_field)),
         kwargs_(data::column_of(columns, chat::kwargs_field)),
         names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})),
-        oddities_(left_out_of(std::vector{prompt_.name, chosen_.name, rejected_.name})) {
+        oddities_(left_out_of(
+            std::vector{prompt_.name, chosen_.name, rejected_.name, tools_.name, kwargs_.name})) {
     if (!columns.prompt_template.empty())
       template_.emplace(columns.prompt_template, "data.prompt_template");
   }
@@ -51,6 +53,11 @@ class PreferenceReader final : public data::RecordReader {
     sample.segments = std::move(chosen.segments);
     sample.conversation = std::move(chosen.conversation);
     sample.rejected = answer(record, prompt, rejected_, sample.where);
+    // Beside texts it may mean anything.
+    if (tools_.chosen || !sample.conversation.messages.empty() ||
+        !sample.rejected->conversation.messages.empty())
+      sample.conversation.tools = sample.rejected->conversation.tools =
+          chat::tools_beside(records(), record, tools_, sample.where);
     sample.conversation.template_kwargs = sample.rejected->conversation.template_kwargs =
         chat::kwargs_beside(records(), record, kwargs_, sample.where);
   }
@@ -84,7 +91,7 @@ class PreferenceReader final : public data::RecordReader {
     return made;
   }
 
-  Column prompt_, chosen_, rejected_, kwargs_;
+  Column prompt_, chosen_, rejected_, tools_, kwargs_;
   chat::FieldNames names_;
   std::uint32_t oddities_;
   std::optional<data::RecordTemplate> template_;
@@ -97,7 +104,8 @@ data::Format format() {
                       data::open_record_files<PreferenceReader>};
   format.has_pairs = true;
   format.reads_messages = true;
-  format.fields = {prompt_field, chosen_field, rejected_field, chat::kwargs_field};
+  format.fields = {prompt_field, chosen_field, rejected_field, chat::tools_field,
+                   chat::kwargs_field};
   format.prompt_fields = {prompt_field.name};
   return format;
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/text/chat_template.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "data/records/records.hpp"
 #include "data/text/detail/chat_writer.hpp"
 
 namespace finetune::data {
@@ -21,10 +24,21 @@ bool is_answer(const ChatMessage& message) {
   return message.role == ChatRole::assistant;
 }
 
+/// `conversation`, or `changed`, which is it with the names that `chat` is to be given.
+const Conversation& with_kwargs(const ChatTemplate& chat, const Conversation& conversation,
+                                Conversation& changed) {
+  if (chat.kwargs.empty()) return conversation;
+  changed = conversation;
+  add_template_kwargs(chat.kwargs, changed);
+  return changed;
+}
+
 }  // namespace
 
-Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
+Rendered render(const ChatTemplate& chat, const Conversation& given, TrainOn train_on,
                 const std::string& where) {
+  Conversation changed;
+  const Conversation& conversation = with_kwargs(chat, given, changed);
   require_messages(conversation, where);
   const auto last =
       std::find_if(conversation.messages.rbegin(), conversation.messages.rend(), is_answer);
@@ -48,7 +62,8 @@ Rendered render(const ChatTemplate& chat, const Conversation& conversation, Trai
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,
                                    const std::string& where) {
   require_messages(conversation, where);
-  return chat.writer->prompt(conversation, where);
+  Conversation changed;
+  return chat.writer->prompt(with_kwargs(chat, conversation, changed), where);
 }
 
 std::string without_marks(std::string text) {
@@ -68,6 +83,21 @@ std::string without_marks(std::string text) {
     }
   }
   return text;
+}
+
+std::string with_defaults(const std::string& text, const core::OrderedJson& kwargs) {
+  std::string defaults;
+  try {
+    const auto read = jinja::Template::parse(text);
+    for (const auto& [name, value] : kwargs.items())
+      if (read.reads(name))
+        defaults += fmt::format("{{% if {} is not defined %}}{{% set {} = {} %}}{{% endif %}}",
+                                name, name, dump_json(value));
+  } catch (const jinja::Problem&) {
+    return text;
+  }
+  // The line's end belongs to the tag: `text` goes on as the beginning of a line.
+  return defaults.empty() ? text : defaults + "\n" + text;
 }
 
 }  // namespace finetune::data

@@ -25,6 +25,8 @@ struct ChatTemplate {
   std::vector<std::int32_t> ends =
       {};  ///< at which an answer of the model is over: end_tokens, stop
   std::shared_ptr<const ChatWriter> writer = nullptr;
+  /// Names that it is given where the conversation itself has none of them. An object, or null.
+  core::OrderedJson kwargs = {};
 };
 
 struct Rendered {
@@ -49,5 +51,10 @@ std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation&
 /// `text` for other programs, some of which do not know {% generation %}: comments take the place
 /// of the marks, so that white space stays as it is.
 std::string without_marks(std::string text);
+
+/// `text` with the names of `kwargs` that it reads as defaults: it writes what it would if it were
+/// given them, and those that it is given come over them. For programs that are not told what a run
+/// was. `kwargs`: an object without null in it, or null. A template that cannot be read stays.
+std::string with_defaults(const std::string& text, const core::OrderedJson& kwargs);
 
 }  // namespace finetune::data

@@ -63,6 +63,19 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
 
 constexpr const char* own_name = "the model's own";
 
+/// The model's own template, if there is one that can be read; else empty.
+std::string readable_own(const fs::path& folder) {
+  try {
+    const std::string own = model_templates(folder).standard.value_or("");
+    jinja::Template::parse(own);
+    return own;
+  } catch (const core::Error&) {
+    return "";
+  } catch (const jinja::Problem&) {
+    return "";
+  }
+}
+
 /// `chat` with what writes by it. `known`: names of templates of this program, for messages.
 ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
                    const tokenizer::Tokenizer& tokenizer, const std::string& known,
@@ -78,7 +91,8 @@ ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
       .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
                .ids = end_tokens(folder, tokenizer),
                .bos = tokenizer.bos_id()},
-      .is_known = is_known};
+      .is_known = is_known,
+      .own = is_known ? readable_own(folder) : std::string()};
   try {
     chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names), chat.for_tools);
   } catch (const jinja::Problem& problem) {

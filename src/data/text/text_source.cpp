@@ -40,8 +40,8 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
                       policy.special_names == SpecialNameMeaning::text ? "text" : "tokens",
                       tokenizer.fingerprint());
   if (policy.labels.exists()) text += fmt::format("labels {}\n", policy.labels.settings);
-  // Raised when messages begin to be read in another way.
-  constexpr int messages = 2;
+  // Raised when messages begin to be read in another way. Those beside prompts have tools since.
+  const int messages = format.needs_template ? 2 : 3;
   if (policy.chat && format.reads_messages) text += fmt::format("messages {}\n", messages);
   if (policy.chat) {
     text += fmt::format("{} {}\n{}{}", policy.rewrites ? "rewrites" : "template", policy.chat->name,

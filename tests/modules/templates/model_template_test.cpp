@@ -117,6 +117,36 @@ TEST(ModelTemplates, OfThisProgramNeedTheirEndToken) {
   }
 }
 
+TEST(ModelTemplates, OfTheModelAreAdvisedWhereTheyHaveWhatIsMissing) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json",
+               R"({"added_tokens": [{"id": 2, "content": "<|im_end|>", "special": true}],
+                   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
+  data::Conversation thinks{{{data::ChatRole::user, "q"}, {data::ChatRole::assistant, "a"}}, {}};
+  data::Conversation calls = thinks, offers = thinks;
+  thinks.messages[1].reasoning = "why";
+  calls.messages[1].calls = {{"f", "{}"}};
+  offers.tools = {"{}"};
+  const auto expect_advice = [&](const data::Conversation& talk, const std::string& advised) {
+    const auto chat = data::choose_template("chatml", folder.path(), tokenizer, templates::all());
+    const auto refused = [&] { render(chat, talk, data::TrainOn::answers, "here"); };
+    expect_message(refusal(refused, "").substr(4), "here", {"chatml", "data.template", advised});
+  };
+  const std::string own = "\"model\"";
+  expect_advice(calls, "qwen2.5");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.tool_calls }}{% endfor %}");
+  expect_advice(calls, own);
+  expect_advice(offers, own);
+  expect_advice(thinks, "qwen3");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.thinking }}{% endfor %}");
+  expect_advice(thinks, own);
+  expect_advice(calls, "qwen2.5");
+  // What cannot be read is no advice.
+  folder.write("chat_template.jinja", "{% another %}{{ tool_calls }}");
+  expect_advice(calls, "qwen2.5");
+}
+
 TEST(ModelTemplates, OfAnotherTypeAreRefused) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json", "{\"chat_template\": 7}");

@@ -30,9 +30,13 @@ def raise_exception(message):
     raise jinja2.exceptions.TemplateError(message)
 
 
+def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
 environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                             extensions=["jinja2.ext.loopcontrols", Generation])
-environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+environment.filters["tojson"] = tojson
 environment.globals["raise_exception"] = raise_exception
 
 compiled = {}

@@ -109,14 +109,35 @@ class ChatWriter::Writing {
     return names;
   }
 
-  jinja::Rendered written(std::vector<Value> messages, Prompt prompt) const {
+  /// What a template of this program refuses, with the model's own as the remedy where that has
+  /// what it lacks. Written once more for that: a conversation that is written costs nothing.
+  std::string refused(const jinja::Refusal& refusal, jinja::Mapping names) const {
+    const auto advise = [&](const char* name, const char* what, const auto&... words) {
+      if (((chat_.names_.own.find(words) == std::string::npos) && ...)) return;
+      names.set(name,
+                fmt::format("Leave data.template out or set it to \"model\", as the model has "
+                            "a template of its own that writes {}",
+                            what));
+    };
+    advise("own_writes_calls", "calls", "tool_calls");
+    advise("own_writes_reasoning", "reasoning", "reasoning_content", "thinking");
     try {
-      jinja::Rendered rendered = template_.render(names(std::move(messages), prompt), now_s_);
+      template_.render(names, now_s_);
+    } catch (const jinja::Refusal& advised) {
+      return advised.what();
+    }
+    return refusal.what();
+  }
+
+  jinja::Rendered written(std::vector<Value> messages, Prompt prompt) const {
+    const jinja::Mapping given = names(std::move(messages), prompt);
+    try {
+      jinja::Rendered rendered = template_.render(given, now_s_);
       complete_turns(rendered);
       return rendered;
     } catch (const jinja::Refusal& refusal) {
       if (chat_.names_.is_known)
-        throw core::Error(core::ErrorKind::input, where_ + ": " + refusal.what());
+        throw core::Error(core::ErrorKind::input, where_ + ": " + refused(refusal, given));
       std::string said = refusal.what();
       if (said.ends_with('.')) said.pop_back();
       core::fail(core::ErrorKind::input,

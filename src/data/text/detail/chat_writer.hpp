@@ -24,6 +24,7 @@ class ChatWriter {
     std::string bos, eos;  ///< begin and end token, which templates know by bos_token and eos_token
     EndNames ends;
     bool is_known = false;  ///< of this program: what it refuses is said as it says it
+    std::string own = {};   ///< the model's own template, which one of this program may advise
   };
 
   /// `for_tools`: the template of conversations with tools; empty: the same. Throws:
