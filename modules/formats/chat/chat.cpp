@@ -117,24 +117,14 @@ class ChatReader final : public data::RecordReader {
   }
 
   void read_messages(const data::OrderedJson& list, data::Sample& sample) const {
-    std::size_t number = 0;
-    bool is_whole = true;
-    for (const data::OrderedJson& each : list) {
-      const std::string where = fmt::format("{}: message {}", sample.where, ++number);
-      if (auto message = read_message(each, names_, where)) {
-        // What answers something that was left out is not to be learned as an answer to the rest.
-        if (message->role == data::ChatRole::assistant && !is_whole) message->trained = false;
-        sample.conversation.messages.push_back(*std::move(message));
-      } else {
-        is_whole = false;
-        sample.oddities |= static_cast<std::uint32_t>(data::Oddity::unknown_role);
-      }
-    }
-    if (!sample.conversation.messages.empty()) return;
-    core::fail(core::ErrorKind::input, {sample.where, "the conversation has no message",
-                                        number == 0 ? "there is nothing to learn from it"
-                                                    : "the roles of all its messages are unknown",
-                                        "Remove this sample."});
+    auto& messages = sample.conversation.messages;
+    for (const data::OrderedJson& each : list)
+      messages.push_back(read_message(
+          each, names_, fmt::format("{}: message {}", sample.where, messages.size() + 1)));
+    if (!messages.empty()) return;
+    core::fail(core::ErrorKind::input,
+               {sample.where, "the conversation has no message",
+                "there is nothing to learn from it", "Remove this sample."});
   }
 
   void add_system(const data::OrderedJson& record, data::Sample& sample) const {

@@ -29,10 +29,11 @@ struct FieldNames {
   static FieldNames chosen(const data::Columns& columns, FieldNames usual);
 };
 
-/// Reads a message. `where` names the message: "file:line: message 2". Nothing for a role that is
-/// not known. Throws: ErrorKind::input for what is no message, or not of text.
-std::optional<data::ChatMessage> read_message(const data::OrderedJson& json,
-                                              const FieldNames& names, const std::string& where);
+/// Reads a message. `where` names the message: "file:line: message 2". One of a role that is not
+/// known may hold anything: its text is empty where it has none. Throws: ErrorKind::input for what
+/// is no message, or not of text.
+data::ChatMessage read_message(const data::OrderedJson& json, const FieldNames& names,
+                               const std::string& where);
 
 /// A list of messages, appended to `conversation`; what it says is of the field `name`. Throws:
 /// ErrorKind::input as read_message, for what is no list or has none, for a role that is not known.

@@ -43,6 +43,7 @@ struct Sample {
   OrderedJson label = {};               ///< of the whole text, as the file has it; null: none
   std::optional<Answer> rejected = {};  ///< what the rest of the sample was preferred to
   std::uint32_t oddities = 0;           ///< bits of Oddity that the reader saw
+  std::string left_out = {};            ///< see settle_roles; readers leave it alone
 };
 
 /// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks

@@ -20,7 +20,7 @@ enum class Oddity : std::uint32_t {
   empty_answer = 1,    ///< an answer without text
   no_end_of_turn = 2,  ///< a trained answer that no end token follows
   special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
-  unknown_role = 8,    ///< a message of an unknown role was left out; no answer after it is trained
+  unknown_role = 8,    ///< a message of a role that the template does not write: see settle_roles
   held_ends = 16,    ///< it begins or ends with the tokenizer's own token, which stands there once
   not_written = 64,  ///< reasoning or calls of a trained answer that the template leaves out
   left_out_part = 256,  ///< a part of its table's columns has no form in JSON and was left out
@@ -49,6 +49,10 @@ class SampleSource {
 
   /// Text of trained ones, which may be labels.
   virtual std::string trained_text(std::span<const std::int32_t> ids) const { return text(ids); }
+
+  /// The message of sample i whose role keeps answers from being trained, and why; nothing if none
+  /// does. To be shown: it costs as much as the sample.
+  virtual std::string role_problem([[maybe_unused]] std::int64_t i) const { return {}; }
 
   /// The files that were opened, in order: their bytes, the record_ending of their names and
   /// `settings` decide all tokens.

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/text/columns.hpp"
+#include "data/text/roles.hpp"
 
 namespace finetune::data {
 namespace {
@@ -96,12 +97,50 @@ Sample TextSource::read(std::int64_t i) const {
   Sample sample = reader_->sample(i);
   add_template_kwargs(template_kwargs_, sample.conversation);
   if (sample.rejected) add_template_kwargs(template_kwargs_, sample.rejected->conversation);
+  if (policy_.labels.exists() || is_rendered(sample)) settle(sample);
   return sample;
+}
+
+void TextSource::settle(Sample& sample) const {
+  if (!policy_.chat) return;
+  const bool has_label = policy_.labels.exists();
+  const auto settle = [&](Conversation& conversation) {
+    auto left_out = settle_roles(*policy_.chat, has_label ? TrainOn::all : policy_.train_on,
+                                 sample.where, conversation);
+    if (left_out && has_label)
+      core::fail(core::ErrorKind::input,
+                 {sample.where, *left_out, "its label is about the whole conversation",
+                  "Correct it, or name the role in data.roles."});
+    if (left_out) sample.oddities |= bit(Oddity::unknown_role);
+    sample.left_out = std::move(left_out).value_or("");
+  };
+  settle(sample.conversation);
+  if (sample.rejected) settle(sample.rejected->conversation);
+}
+
+std::string TextSource::role_problem(std::int64_t i) const {
+  const Sample sample = read(i);
+  if (!sample.left_out.empty()) return sample.left_out + ", so no answer behind it is trained";
+  const auto& messages = sample.conversation.messages;
+  const auto is_of = [](ChatRole role) {
+    return [role](const ChatMessage& message) { return message.role == role; };
+  };
+  const auto other = std::ranges::find_if(messages, is_of(ChatRole::other));
+  if (other == messages.end() || std::ranges::any_of(messages, is_of(ChatRole::assistant)))
+    return {};
+  return fmt::format("message {} has the role \"{}\", and none has that of the assistant",
+                     other - messages.begin() + 1,
+                     core::one_line(core::first_bytes(shown_role(*other), 100)));
+}
+
+bool TextSource::is_rendered(const Sample& sample) const {
+  return policy_.chat && !sample.conversation.messages.empty() &&
+         (policy_.rewrites || sample.segments.empty());
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
   const bool is_chat = !sample.conversation.messages.empty();
-  if (policy_.chat && is_chat && (policy_.rewrites || sample.segments.empty())) {
+  if (is_rendered(sample)) {
     Rendered rendered = render(*policy_.chat, sample.conversation, policy_.train_on, sample.where);
     return {std::move(rendered.segments), false, rendered.oddities | sample.oddities};
   }

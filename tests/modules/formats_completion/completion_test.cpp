@@ -62,10 +62,10 @@ TEST(Completion, ListsOfMessagesAreConversations) {
   EXPECT_TRUE(messages[3].trained);
   EXPECT_EQ(messages[3].text, "d");
   EXPECT_EQ(reader->sample(1).conversation.messages.at(0).text, "q");
-  EXPECT_EQ(
-      refusal_of(R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})"),
-      "65: d.jsonl:1: field \"prompt\": message 1: has an unknown role (what it answers would "
-      "be left out). Correct it, or name the role in data.roles.");
+  const auto other = folder.write(
+      "e.jsonl", R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})");
+  EXPECT_EQ(format().open(other, {})->sample(0).conversation.messages.at(0).role,
+            data::ChatRole::other);
 }
 
 TEST(Completion, ToolsAndNamesStandBesideMessages) {

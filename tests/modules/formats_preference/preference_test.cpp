@@ -112,7 +112,7 @@ TEST(Preference, RefusesWhatIsNoPair) {
             std::string::npos);
   EXPECT_NE(refusal_of(R"({"chosen": [], "rejected": "bad"})").find("a list of messages"),
             std::string::npos);
-  EXPECT_NE(refusal_of(R"({"chosen": [{"role": "x", "content": "a"}], "rejected": "bad"})")
+  EXPECT_NE(refusal_of(R"({"chosen": [{"role": "user", "content": 7}], "rejected": "bad"})")
                 .find("message 1"),
             std::string::npos);
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "core/ordered_json.hpp"
 #include "data/text/detail/chat_writer.hpp"
+#include "data/text/roles.hpp"
 #include "modules/templates/chats.hpp"
 
 namespace {
@@ -31,8 +33,12 @@ data::ChatWriter::Names names_of(const Json& question) {
 
 Json answer(const Json& question) {
   try {
-    const data::ChatWriter chat(question.at("template").get<std::string>(), names_of(question));
-    const data::Rendered made = chat.render(tests::conversation(question), "conversation");
+    data::ChatTemplate chat;
+    chat.writer = std::make_shared<const data::ChatWriter>(
+        question.at("template").get<std::string>(), names_of(question));
+    data::Conversation talk = tests::conversation(question);
+    data::settle_roles(chat, data::TrainOn::all, "conversation", talk);
+    const data::Rendered made = chat.writer->render(talk, "conversation");
     std::string text;
     Json trained = Json::array(), said = Json::array();
     for (const data::Segment& segment : made.segments) {
@@ -51,6 +57,7 @@ Json answer(const Json& question) {
 
 int main() {
   for (std::string line; std::getline(std::cin, line);)
-    std::cout << answer(Json::parse(line)).dump(-1, ' ', false, Json::error_handler_t::replace)
-              << std::endl;
+    std::cout
+        << answer(core::ordered_json(line)).dump(-1, ' ', false, Json::error_handler_t::replace)
+        << std::endl;
 }

@@ -7,6 +7,7 @@
 
 #include "data/text/detail/chat_writer.hpp"
 #include "support/folders.hpp"
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::text_source_test {
@@ -37,19 +38,21 @@ tokenizer::Tokenizer mistral() {
   return ModelFolder("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})").load();
 }
 
-ChatTemplate chatml() {
-  const auto tokenizer = qwen();
-  ChatWriter::Names names{
+ChatWriter::Names names_of(const tokenizer::Tokenizer& tokenizer) {
+  return {
       .bos = "",
       .eos = "<|im_end|>",
       .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
                .ids = {tokenizer.eos_id()}}};
+}
+
+ChatTemplate chatml() {
   ChatTemplate chat{.name = "chatml",
                     .text =
                         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
                         "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
                         "'<|im_start|>assistant\\n' }}{% endif %}"};
-  chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names));
+  chat.writer = std::make_shared<const ChatWriter>(chat.text, names_of(qwen()));
   return chat;
 }
 
@@ -230,6 +233,52 @@ TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
   EXPECT_TRUE(tokenizer.decode(question->prompt, false).ends_with("<|im_start|>assistant\n"));
   EXPECT_FALSE(source_of(completed("a", ""), {}, tokenizer).question(0));
   EXPECT_EQ(source_of(completed("a", "b"), {}, tokenizer).question(0)->shown, "a");
+}
+
+ChatMessage of_role(const std::string& role, std::string text) {
+  ChatMessage message;
+  message.role = ChatRole::other;
+  message.text = text;
+  message.fields = {{"role", role}, {"content", std::move(text)}};
+  return message;
+}
+
+TEST(TextSource, MessagesThatATemplateRefusesAreLeftOutAndNamed) {
+  const tokenizer::Tokenizer tokenizer = qwen();
+  Sample sample = said("a", "b");
+  sample.conversation.messages.push_back(of_role("critic", "c"));
+  sample.conversation.messages.push_back({ChatRole::assistant, "d", {}, {}});
+  const TextSource written = source_of(sample, by(chatml()), tokenizer);
+  EXPECT_EQ(trained_text(written.sample(0), tokenizer), "b<|im_end|>d<|im_end|>");
+  EXPECT_EQ(written.sample(0).oddities, 0u);
+  EXPECT_EQ(written.role_problem(0), "");
+
+  ChatTemplate strict = chatml();
+  strict.writer = std::make_shared<const ChatWriter>(
+      "{% for m in messages %}{{ raise_exception('no') if m.role not in ['user', 'assistant'] }}"
+      "{% endfor %}" +
+          strict.text,
+      names_of(tokenizer));
+  const TextSource source = source_of(sample, by(strict), tokenizer);
+  EXPECT_EQ(trained_text(source.sample(0), tokenizer), "b<|im_end|>");
+  EXPECT_EQ(tokenizer.decode(source.sample(0).tokens.ids, false).find("critic"), std::string::npos);
+  EXPECT_EQ(source.sample(0).oddities, bit(Oddity::unknown_role));
+  EXPECT_EQ(source.role_problem(0),
+            "message 3 has the role \"critic\", which the chat template refuses, so no answer "
+            "behind it is trained");
+  // It may be the assistant under a name that nobody knows.
+  sample.conversation.messages = {sample.conversation.messages[0], of_role("ai", "b")};
+  EXPECT_EQ(source_of(sample, by(chatml()), tokenizer).role_problem(0),
+            "message 2 has the role \"ai\", and none has that of the assistant");
+
+  // The label of a conversation is about all of it.
+  TokenizePolicy labels = by(strict);
+  labels.labels.num_codes = 2;
+  labels.labels.code = [](const core::Json&, const std::string&) { return 1; };
+  tests::expect_facts(refusal([&] { tokens_of(sample, labels, tokenizer); }), "65: memory:1",
+                      {"\"ai\"", "label", "data.roles"});
+  labels.chat = chatml();
+  EXPECT_EQ(tokens_of(sample, labels, tokenizer).oddities, 0u);
 }
 
 TEST(TextSource, SettingsDifferWhereTokensDo) {

@@ -384,4 +384,9 @@ std::vector<Segment> ChatWriter::prompt(const Conversation& conversation,
   return segments_of(prompt, {}, [](const Origin&) { return false; });
 }
 
+jinja::Rendered ChatWriter::written(const Conversation& conversation,
+                                    const std::string& where) const {
+  return Writing(*this, conversation, day_of_training_s, where).whole();
+}
+
 }  // namespace finetune::data

@@ -46,6 +46,11 @@ class ChatWriter {
   /// See data::render_prompt. Templates that write the day write today's.
   std::vector<Segment> prompt(const Conversation& conversation, const std::string& where) const;
 
+  /// The text of `render` with the origin of each piece. Throws: as `render` for what the template
+  /// refuses.
+  jinja::Rendered written(const Conversation& conversation, const std::string& where) const;
+  bool is_known() const { return names_.is_known; }
+
  private:
   class Writing;
 
