@@ -64,6 +64,9 @@ class TextSource final : public SampleSource {
   std::string where(std::int64_t i) const override { return reader_->where(i); }
   std::string text(std::span<const std::int32_t> ids) const override;
   std::string trained_text(std::span<const std::int32_t> ids) const override;
+  std::vector<Turn> turns(std::int64_t i) const override;
+  std::string written_by() const override { return policy_.chat ? in_words(*policy_.chat) : ""; }
+  std::vector<std::int32_t> model_ends() const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
   std::vector<Records*> record_files() const override { return reader_->record_files(); }
   std::string settings() const override { return settings_; }
@@ -85,6 +88,8 @@ class TextSource final : public SampleSource {
   /// Sample i with the deck's names for the template.
   Sample read(std::int64_t i) const;
   Written write(const Sample& sample) const;
+  /// Whether a chat template writes it.
+  bool is_rendered(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
   SourceSample labelled(const Sample& sample) const;
   /// Tokens of a text, or of a conversation by its template, and its label behind them.

@@ -56,6 +56,8 @@ class ChatWriter::Writing {
     return i != Origin::none && message(i).role == ChatRole::assistant && message(i).trained;
   }
 
+  std::string role(std::int32_t i) const { return std::string(name_of(message(i).role)); }
+
   /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
   std::vector<Range> trained(jinja::Rendered& whole) const {
     std::vector<Range> ranges;
@@ -338,6 +340,25 @@ Rendered ChatWriter::render(const Conversation& conversation, const std::string&
            !writing.is_trained(origin.element);
   };
   return {segments_of(whole, trained, excluded), writing.oddities(whole)};
+}
+
+std::vector<WrittenTurn> ChatWriter::turns(const Conversation& conversation,
+                                           const std::string& where) const {
+  const Writing writing(*this, conversation, day_of_training_s, where);
+  jinja::Rendered whole = writing.whole();
+  (void)writing.trained(whole);  // it may append an end
+  std::vector<WrittenTurn> turns;
+  std::int32_t last = Origin::none;
+  const auto add = [&](std::int32_t message, std::size_t end) {
+    if (turns.empty() || message != last)
+      turns.push_back({message == Origin::none ? "template" : writing.role(message), 0});
+    turns.back().end = end;
+    last = message;
+  };
+  for (const auto& [end, origin] : whole.pieces)
+    add(origin.turn == Origin::none ? origin.element : origin.turn, end);
+  if (turns.empty() || turns.back().end < whole.text.size()) add(Origin::none, whole.text.size());
+  return turns;
 }
 
 std::vector<Segment> ChatWriter::prompt(const Conversation& conversation,
