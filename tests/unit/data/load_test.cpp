@@ -67,10 +67,14 @@ TEST(Load, ShowsTheSameConversationAndEndsOnAnyNumberOfRanks) {
   for (int i = 0; i < 9; ++i)
     samples.push_back(asked("q", std::string(static_cast<std::size_t>(1 + i % 3), 'a')));
   samples[4][1].has_end = false;
+  const auto loaded = [&](const comm::Communicator& ranks) {
+    return load({ranks, ranks}, tests::Dialogues(samples), Layout::separate,
+                tests::dialogue_options());
+  };
+  const auto report = [&](const comm::Communicator& ranks) { return loaded(ranks).report; };
   const auto said = [&](const comm::Communicator& ranks) {
-    const tests::Dialogues source(samples);
-    const Loaded loaded = load({ranks, ranks}, source, Layout::separate, tests::dialogue_options());
-    return to_string(loaded.report, "data", 100) + loaded.ids_fingerprint;
+    const Loaded one = loaded(ranks);
+    return to_string(one.report, "data", 100) + one.ids_fingerprint;
   };
   EXPECT_EQ(said(world()), said({}));
   EXPECT_EQ(report(world()).example, 0);
