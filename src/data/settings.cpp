@@ -166,7 +166,8 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .restart = Restart::fixed,
                 .sentence = "How conversations are written for the model. auto: as the format says "
                             "(alpaca, completion), otherwise as the model does; model: as the "
-                            "model's tokenizer_config.json says, for any format."},
+                            "model's tokenizer_config.json says, for any format. A template that "
+                            "writes the day writes 26 July 2024 in training."},
                data.chat_template, choices);
   table.text({.name = "model_template",
               .restart = Restart::fixed,

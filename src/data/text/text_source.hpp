@@ -24,7 +24,7 @@ namespace finetune::data {
 /// How labels of texts are numbers that travel where tokens do.
 struct LabelCoder {
   /// Throws: ErrorKind::input beginning with `where`.
-  std::function<std::int32_t(const core::Json& label, const std::string& where)> code = {};
+  std::function<std::int32_t(const OrderedJson& label, const std::string& where)> code = {};
   std::function<std::string(std::int32_t code)> text = {};
   std::int64_t num_codes = 0;  ///< they are 0 .. num_codes - 1
   std::string settings = {};   ///< everything that decides them, as text to compare

@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
-#include "modules/templates/marked_chats.hpp"
+#include "modules/templates/own_chats.hpp"
 #include "support/messages.hpp"
 
 namespace finetune::tests::chat_writer_test {
@@ -18,42 +18,6 @@ namespace {
 using data::ChatRole;
 using data::Oddity;
 using data::TrainOn;
-
-const std::vector<std::string> special = {"<s>",   "<u>",     "<a>",      "<t>",    "<e>",
-                                          "<end>", "<think>", "</think>", "<call>", "</call>"};
-
-/// A model's own. `ends`: at which generation stops.
-data::ChatTemplate own_template(const std::string& jinja,
-                                const std::vector<std::string>& ends = {}) {
-  data::ChatWriter::Names names;
-  names.eos = "<e>";
-  names.ends.find = finder_of(special);
-  for (const std::string& end : ends)
-    names.ends.ids.push_back(
-        static_cast<std::int32_t>(std::ranges::find(special, end) - special.begin()));
-  data::ChatTemplate own;
-  own.name = "the model's own";
-  own.text = jinja;
-  own.writer = std::make_shared<const data::ChatWriter>(jinja, std::move(names));
-  return own;
-}
-
-data::Conversation talk(std::string_view messages, std::string_view more = "") {
-  return conversation(data::OrderedJson::parse("{\"messages\": [" + std::string(messages) + "]" +
-                                               std::string(more) + "}"));
-}
-
-constexpr const char* two_turns =
-    R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
-       {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"})";
-
-/// What is trained in ‹ ›.
-std::string written(const data::ChatTemplate& chat, const data::Conversation& talk) {
-  return marked(written_chat(render(chat, talk, TrainOn::answers, "x.jsonl:3").segments));
-}
-std::string written(const std::string& jinja, const std::vector<std::string>& ends = {}) {
-  return written(own_template(jinja, ends), talk(two_turns));
-}
 
 constexpr const char* prompt = "{% if add_generation_prompt %}<a>{% endif %}";
 constexpr const char* plain_turns = "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>›\n";
