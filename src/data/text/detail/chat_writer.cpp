@@ -57,7 +57,11 @@ class ChatWriter::Writing {
     return i != Origin::none && message(i).role == ChatRole::assistant && message(i).trained;
   }
 
-  std::string role(std::int32_t i) const { return std::string(name_of(message(i).role)); }
+  /// Of a turn; "template" where it is of no message.
+  std::string role(std::int32_t i) const {
+    const bool is_message = i >= 0 && i < std::ssize(conversation_.messages);
+    return is_message ? std::string(name_of(message(i).role)) : "template";
+  }
 
   /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
   std::vector<Range> trained(jinja::Rendered& whole) const {
@@ -367,8 +371,7 @@ std::vector<WrittenTurn> ChatWriter::turns(const Conversation& conversation,
   std::vector<WrittenTurn> turns;
   std::int32_t last = Origin::none;
   const auto add = [&](std::int32_t message, std::size_t end) {
-    if (turns.empty() || message != last)
-      turns.push_back({message == Origin::none ? "template" : writing.role(message), 0});
+    if (turns.empty() || message != last) turns.push_back({writing.role(message), 0});
     turns.back().end = end;
     last = message;
   };
