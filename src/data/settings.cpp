@@ -267,8 +267,9 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
       data.shuffle_block, {.min = 0});
   table.boolean({.name = "allow_changed",
                  .restart = Restart::free,
-                 .sentence = "Continue from a checkpoint although the training data have changed; "
-                             "otherwise that is an error."},
+                 .sentence = "Continue from a checkpoint although the training data, or which "
+                             "of their tokens are trained, have changed; otherwise that is an "
+                             "error."},
                 data.allow_changed);
 }
 

@@ -97,7 +97,9 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
 
 TextToEncode TextToEncode::part(std::size_t begin, std::size_t end) const {
   TextToEncode stretch{text.substr(begin, end - begin), special.within(begin, end)};
-  auto place = std::upper_bound(counted.begin(), counted.end(), begin);
+  // A place where a stretch begins is the end of the one before, if there is one.
+  auto place =
+      begin == 0 ? counted.begin() : std::upper_bound(counted.begin(), counted.end(), begin);
   for (; place != counted.end() && *place <= end; ++place)
     stretch.counted.push_back(*place - begin);
   return stretch;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -33,6 +34,17 @@ const Conversation& with_kwargs(const ChatTemplate& chat, const Conversation& co
   return changed;
 }
 
+/// The conversation without the messages after the last answer; nothing if all are needed.
+std::optional<Conversation> up_to_last_answer(const Conversation& conversation, TrainOn train_on) {
+  const auto& messages = conversation.messages;
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), is_answer);
+  if (train_on == TrainOn::all || last == messages.rend() || last == messages.rbegin())
+    return std::nullopt;
+  Conversation first = conversation;
+  first.messages.resize(static_cast<std::size_t>(last.base() - messages.begin()));
+  return first;
+}
+
 }  // namespace
 
 Rendered render(const ChatTemplate& chat, const Conversation& given, TrainOn train_on,
@@ -40,23 +52,26 @@ Rendered render(const ChatTemplate& chat, const Conversation& given, TrainOn tra
   Conversation changed;
   const Conversation& conversation = with_kwargs(chat, given, changed);
   require_messages(conversation, where);
-  const auto last =
-      std::find_if(conversation.messages.rbegin(), conversation.messages.rend(), is_answer);
-  const bool ends_early = train_on == TrainOn::answers && last != conversation.messages.rend() &&
-                          last != conversation.messages.rbegin();
-  Rendered rendered;
-  if (ends_early) {
-    Conversation first = conversation;
-    first.messages.erase(first.messages.begin() + (last.base() - conversation.messages.begin()),
-                         first.messages.end());
-    rendered = chat.writer->render(first, where);
-  } else {
-    rendered = chat.writer->render(conversation, where);
-  }
+  const auto first = up_to_last_answer(conversation, train_on);
+  Rendered rendered = chat.writer->render(first ? *first : conversation, where);
   if (train_on == TrainOn::all)
     for (Segment& segment : rendered.segments)
       segment.trained = true;
   return rendered;
+}
+
+std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversation& given,
+                                      TrainOn train_on, const std::string& where) {
+  Conversation changed;
+  const Conversation& conversation = with_kwargs(chat, given, changed);
+  require_messages(conversation, where);
+  const auto first = up_to_last_answer(conversation, train_on);
+  return chat.writer->turns(first ? *first : conversation, where);
+}
+
+std::string in_words(const ChatTemplate& chat) {
+  if (chat.file.empty()) return fmt::format("the template \"{}\" of this program", chat.name);
+  return fmt::format("{} template, {}", chat.name, chat.file);
 }
 
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,

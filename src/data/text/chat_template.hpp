@@ -24,6 +24,8 @@ struct ChatTemplate {
   std::string stop = {};       ///< the token that ends an answer; empty: it writes none
   std::vector<std::int32_t> ends =
       {};  ///< at which an answer of the model is over: end_tokens, stop
+  /// The file that it was read from, of a model or an adapter; empty: it is one of this program.
+  std::string file = {};
   std::shared_ptr<const ChatWriter> writer = nullptr;
   /// Names that it is given where the conversation itself has none of them. An object, or null.
   core::OrderedJson kwargs = {};
@@ -43,6 +45,20 @@ struct Rendered {
 /// is not clear what of its text an answer is.
 Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
                 const std::string& where);
+
+/// A turn of a conversation as it was written, up to byte `end` of the text.
+struct WrittenTurn {
+  std::string role;  ///< name_of(ChatRole); "template": what stands in no turn
+  std::size_t end = 0;
+};
+
+/// The turns of what `render` writes. Throws: see render.
+std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversation& conversation,
+                                      TrainOn train_on, const std::string& where);
+
+/// Its name and where it comes from: "the template \"qwen3\" of this program", "the model's own
+/// template, tiny/chat_template.jinja".
+std::string in_words(const ChatTemplate& chat);
 
 /// The conversation with its markup, up to where the model begins to answer.
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,

@@ -65,6 +65,9 @@ class TextSource final : public SampleSource {
   std::string text(std::span<const std::int32_t> ids) const override;
   std::string trained_text(std::span<const std::int32_t> ids) const override;
   std::string role_problem(std::int64_t i) const override;
+  std::vector<Turn> turns(std::int64_t i) const override;
+  std::string written_by() const override { return policy_.chat ? in_words(*policy_.chat) : ""; }
+  std::vector<std::int32_t> model_ends() const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
   std::vector<Records*> record_files() const override { return reader_->record_files(); }
   std::string settings() const override { return settings_; }

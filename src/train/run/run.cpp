@@ -134,6 +134,7 @@ checkpoint::RunState Run::describe() const {
       {.step = steps_done_,
        .metrics_bytes = reporter_.metrics_bytes(),
        .data_fingerprint = corpus_.fingerprint,
+       .data_tokens = corpus_.tokens_fingerprint,
        .source_dtypes = start_.source_dtypes,
        .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
        .threads = at::get_num_threads(),

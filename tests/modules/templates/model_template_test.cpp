@@ -92,6 +92,28 @@ TEST(ModelTemplates, ThatAreSeveralAreChosenByNameOrByWhetherThereAreTools) {
                 remedy);
 }
 
+TEST(ModelTemplates, SayWhereTheyComeFrom) {
+  const TemporaryFolder folder, adapter;
+  const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
+  const auto from = [&](const std::string& name, const std::filesystem::path& adapter_folder = {}) {
+    const data::ChatTemplate chat = data::choose_template(
+        name, folder.path(), tokenizer, templates::all(), "data.template", adapter_folder);
+    return data::in_words(chat);
+  };
+  const std::string own = "the model's own template, ";
+  write_named(folder, {"default", "rag"});
+  EXPECT_EQ(from("model"), own + (folder / "tokenizer_config.json").string());
+  EXPECT_EQ(from("model:rag"), own + (folder / "tokenizer_config.json").string());
+  folder.write("chat_template.jinja", "{{ messages[0].content }}<e>");
+  folder.write("additional_chat_templates/rag.jinja", "rag{{ messages[0].content }}<e>");
+  EXPECT_EQ(from("model"), own + (folder / "chat_template.jinja").string());
+  EXPECT_EQ(from("model:rag"), own + (folder / "additional_chat_templates/rag.jinja").string());
+  adapter.write("chat_template.jinja", "adapter{{ messages[0].content }}<e>");
+  EXPECT_EQ(from("model", adapter.path()), own + (adapter / "chat_template.jinja").string());
+  EXPECT_EQ(data::in_words({.name = "qwen3", .text = "{{ messages }}"}),
+            "the template \"qwen3\" of this program");
+}
+
 TEST(ModelTemplates, OfAModelAreNeverReplaced) {
   const TemporaryFolder folder;
   const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);

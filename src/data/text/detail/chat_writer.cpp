@@ -57,6 +57,12 @@ class ChatWriter::Writing {
     return i != Origin::none && message(i).role == ChatRole::assistant && message(i).trained;
   }
 
+  /// Of a turn; "template" where it is of no message.
+  std::string role(std::int32_t i) const {
+    const bool is_message = i >= 0 && i < std::ssize(conversation_.messages);
+    return is_message ? std::string(name_of(message(i).role)) : "template";
+  }
+
   /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
   std::vector<Range> trained(jinja::Rendered& whole) const {
     std::vector<Range> ranges;
@@ -376,6 +382,24 @@ Rendered ChatWriter::render(const Conversation& conversation, const std::string&
            !writing.is_trained(origin.element);
   };
   return {segments_of(whole, trained, excluded), writing.oddities(whole)};
+}
+
+std::vector<WrittenTurn> ChatWriter::turns(const Conversation& conversation,
+                                           const std::string& where) const {
+  const Writing writing(*this, conversation, day_of_training_s, where);
+  jinja::Rendered whole = writing.whole();
+  (void)writing.trained(whole);  // it may append an end
+  std::vector<WrittenTurn> turns;
+  std::int32_t last = Origin::none;
+  const auto add = [&](std::int32_t message, std::size_t end) {
+    if (turns.empty() || message != last) turns.push_back({writing.role(message), 0});
+    turns.back().end = end;
+    last = message;
+  };
+  for (const auto& [end, origin] : whole.pieces)
+    add(origin.turn == Origin::none ? origin.element : origin.turn, end);
+  if (turns.empty() || turns.back().end < whole.text.size()) add(Origin::none, whole.text.size());
+  return turns;
 }
 
 std::vector<Segment> ChatWriter::prompt(const Conversation& conversation,

@@ -43,6 +43,9 @@ class ChatWriter {
   /// conversation, or if it writes an answer into the turns of others.
   Rendered render(const Conversation& conversation, const std::string& where) const;
 
+  /// See data::render_turns.
+  std::vector<WrittenTurn> turns(const Conversation& conversation, const std::string& where) const;
+
   /// See data::render_prompt. Templates that write the day write today's.
   std::vector<Segment> prompt(const Conversation& conversation, const std::string& where) const;
 
