@@ -189,6 +189,24 @@ TEST(AnswersOfTurns, MayBeEmptyOrOfNoWeight) {
   EXPECT_EQ(made.oddities, static_cast<std::uint32_t>(Oddity::empty_answer));
 }
 
+TEST(AnswersOfTurns, ThatAreEmptyEndAsThoseThatSaySomething) {
+  const char* empty = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": ""},
+      {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"})";
+  // Their own turn ends with tokens that end nothing: the next turn's does.
+  const std::string of_next =
+      "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{{ "
+      "'\n<think></think>' }}"
+      "{{ '\n' + m.content if m.content }}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(written(own_template(of_next + prompt), talk(empty)),
+            "<u>q<a>\n<think></think>‹<u>›r<a>‹\n<think></think>\nb<u>›");
+  // A token of their header stands right before those that end them.
+  const std::string with_header =
+      "{% for m in messages %}<{{ m.role[0] }}>{{ 'final<t>' if m.role == 'assistant' }}"
+      "{{ m.content }}<e>{% endfor %}";
+  EXPECT_EQ(written(own_template(with_header + prompt), talk(empty)),
+            "<u>q<e><a>final<t>‹<e>›<u>r<e><a>‹final<t>b<e>›");
+}
+
 constexpr const char* with_calls =
     R"({"role": "user", "content": "q"},
        {"role": "assistant", "content": null, "tool_calls": [

@@ -161,15 +161,41 @@ class ChatWriter::Writing {
     if (turn.empty()) return;
     const EndNames& ends = chat_.names_.ends;
     AnswerPlace place = place_answer(whole, i, turn, prompt_of(i, whole), ends);
+    if (is_empty(message(i))) end_empty(whole, i, turn.back().second, place);
     std::optional<Range> next;
     if (!place.has_end) next = next_end(whole, i, turn.back().second);
-    // An empty answer still teaches that the turn ends there.
-    const std::size_t begin = is_empty(message(i)) ? place.ends_at : place.begin;
     const std::size_t last = next ? turn.back().second : place.end;
+    // An empty answer still teaches that the turn ends there.
+    const std::size_t begin = is_empty(message(i)) ? std::min(place.ends_at, last) : place.begin;
     for (const auto& [first, end] : turn)
       if (std::max(first, begin) < std::min(end, last))
         ranges.emplace_back(std::max(first, begin), std::min(end, last));
     if (next) ranges.push_back(*next);
+  }
+
+  /// Places the ends of an empty answer, whose turn is written up to `turn_end`, where they would
+  /// be if it said something: its header may end with tokens, too.
+  void end_empty(const jinja::Rendered& whole, std::int32_t i, std::size_t turn_end,
+                 AnswerPlace& place) const {
+    Conversation talk = conversation_;
+    ChatMessage& empty = talk.messages[static_cast<std::size_t>(i)];
+    empty.text = "something";
+    if (!empty.fields.is_null()) empty.fields["content"] = empty.text;
+    try {
+      const jinja::Rendered other = Writing(chat_, talk, now_s_, where_).whole();
+      const std::vector<Range> turn = turn_of(other, i);
+      if (turn.empty()) return;
+      const AnswerPlace said = place_answer(other, i, turn, std::nullopt, chat_.names_.ends);
+      const std::size_t behind = turn.back().second - said.ends_at;
+      if (behind > turn_end ||
+          whole.text.substr(turn_end - behind, behind) != other.text.substr(said.ends_at, behind))
+        return;
+      place.has_end = said.has_end;
+      place.ends_at = turn_end - behind;
+      place.end = place.ends_at + (said.end - said.ends_at);
+    } catch (const core::Error&) {
+      // Refused with text: it ends as it is written.
+    }
   }
 
   /// The token behind an answer whose own turn ends with none: of the next turn, or of one that a
