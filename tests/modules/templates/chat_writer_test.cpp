@@ -129,6 +129,14 @@ TEST(AnswersOfTurns, BeginWhereThePromptForThemAndTheyAreNoLongerTheSame) {
             "<u>q<e><a>‹<call>a<e>›<u>r<e><a>‹<call>b<e>›");
 }
 
+TEST(AnswersOfTurns, BeginBehindThePromptWhateverJoinsTurns) {
+  EXPECT_EQ(
+      written("{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + "
+              "['<' + m.role[0] + '>' + m.content + '<e>'] %}{% endfor %}"
+              "{{ ns.all | join('\n') }}{{ '\n<a>' if add_generation_prompt }}"),
+      "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>›");
+}
+
 TEST(AnswersOfTurns, EndWithEveryTokenThatEndsThem) {
   const auto ended = [](const std::string& end, const std::vector<std::string>& ids) {
     return written(

@@ -42,6 +42,19 @@ std::size_t before_tag(std::string_view text, std::size_t at, const EndNames& na
   return is_inside && text.substr(open, at - open).find('\n') == std::string_view::npos ? open : at;
 }
 
+/// What is written right before byte `at` and belongs to no turn, such as what joins turns.
+std::string_view between_turns(const jinja::Rendered& rendered, std::size_t at) {
+  std::size_t behind = at;
+  each_piece(rendered, [&](std::size_t begin, std::size_t end, const Origin& origin) {
+    if (end > at) return;
+    if (origin.turn != Origin::none)
+      behind = at;
+    else if (behind == at)
+      behind = begin;
+  });
+  return std::string_view(rendered.text).substr(behind, at - behind);
+}
+
 /// How much of `turn` the prompt writes, too.
 std::size_t prompted(std::string_view turn, std::string_view prompt, const EndNames& names) {
   if (prompt.empty()) return 0;
@@ -120,10 +133,15 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
   const auto [first, first_end] = turn.front();
   const std::size_t limit = said ? std::min(said->first, first_end) : first_end;
   AnswerPlace place;
-  if (prompt)
-    place.begin = first + prompted(text.substr(first, limit - first), *prompt, names);
-  else
+  if (prompt) {
+    std::string_view behind_turns = *prompt;
+    if (const auto between = between_turns(whole, first);
+        i > 0 && behind_turns.starts_with(between))
+      behind_turns.remove_prefix(between.size());
+    place.begin = first + prompted(text.substr(first, limit - first), behind_turns, names);
+  } else {
     place.begin = said ? limit : first;
+  }
   const std::size_t behind = said ? said->second : place.begin;
   const std::size_t turn_end = turn.back().second;
   place.ends_at = place.end = behind;
