@@ -198,7 +198,10 @@ def answers(chat, talk, text, ends):
     stops."""
     made = []
     for i, message in enumerate(talk["messages"]):
-        if message["role"] != "assistant" or is_left_out(chat, talk, text, i):
+        if message["role"] != "assistant":
+            continue
+        is_shown = f"⟦{i}·" in text
+        if not is_shown and is_left_out(chat, talk, text, i):
             continue
         said = where_said(chat, talk, text, i)
         begin = said and begin_of(chat, said[2], text, i, said[0])
