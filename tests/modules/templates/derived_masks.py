@@ -33,12 +33,12 @@ class Answer(NamedTuple):
 
 
 class Chat:
-    """A template as Python's Jinja has it. `special`: names of special tokens, beside those that it writes itself."""
+    """A template as Python's Jinja has it. `kwargs`: names that it is given beside the conversation."""
 
-    def __init__(self, text, special=()):
-        self.text = text
+    def __init__(self, text, kwargs={}):
+        self.text, self.kwargs = text, kwargs
         self.jinja = ENVIRONMENT.from_string(text)
-        self.special = sorted({*NAMES.findall(text), "<BOS>", "<EOS>", *special})
+        self.special = sorted({*NAMES.findall(text + str(kwargs)), "<BOS>", "<EOS>"})
         self.finder = re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))
         # The prompt for an answer where it is always written, asked for or not.
         nothing, question = {"messages": []}, {"messages": [{"role": "user", "content": "⟦0·q·0⟧"}]}
@@ -50,7 +50,8 @@ class Chat:
         """The text and what {% generation %} marks, or None if the template refuses it."""
         try:
             text = self.jinja.render(messages=talk["messages"][:number], tools=talk.get("tools"), documents=None,
-                                     bos_token="<BOS>", eos_token="<EOS>", add_generation_prompt=prompt)
+                                     bos_token="<BOS>", eos_token="<EOS>", add_generation_prompt=prompt,
+                                     **self.kwargs, **talk.get("kwargs", {}))
         except FAILURES:
             return None
         marks, out, at = [], [], 0
@@ -100,18 +101,20 @@ def where_said(chat, talk, text, i):
     begins = [match.start() for match in BEGIN.finditer(text) if int(match[1]) == i]
     ends = [match.end() for match in END.finditer(text) if int(match[1]) == i]
     if begins and ends:
-        behind = message["content"][len(message["content"].rstrip()):]
-        is_last = END.search(message["content"]) and text.endswith(message["content"].rstrip(), 0, max(ends))
+        content = message["content"] or ""
+        behind = content[len(content.rstrip()):]
+        is_last = END.search(content) and text.endswith(content.rstrip(), 0, max(ends))
         return min(begins), max(ends) + (len(behind) if is_last and text.startswith(behind, max(ends)) else 0), talk
-    # It says nothing that the template writes: where it would. Some write a line's end, too, before what is said.
+    # It says nothing that the template writes: where it would. Some write a line's end, too, before what is said, or what
+    # stands for nothing.
     messages = list(talk["messages"])
     messages[i] = dict(message, content=f"⟦{i}·{i}⟧")
     said = dict(talk, messages=messages)
     other = chat.write(said)
-    for written in (f"⟦{i}·{i}⟧", f"\n⟦{i}·{i}⟧"):
-        if other and text.startswith(other[0].replace(written, "")) and written in other[0]:
+    for written, instead in ((f"⟦{i}·{i}⟧", ""), (f"\n⟦{i}·{i}⟧", ""), (f"⟦{i}·{i}⟧", "None"), (f"⟦{i}·{i}⟧", "null")):
+        if other and text.startswith(other[0].replace(written, instead)) and written in other[0]:
             at = other[0].find(written)
-            return at, at, said
+            return at, at + len(instead), said
     return None
 
 
@@ -208,6 +211,6 @@ def answers(chat, talk, text, ends):
         if begin is None:
             return None
         ends_at, end = end_of(chat, said[2], text, i, said[1], ends, said[2] is talk)
-        is_empty = not (message["content"].strip() or message.get("tool_calls") or message.get("thinking"))
+        is_empty = not ((message["content"] or "").strip() or message.get("tool_calls") or message.get("thinking"))
         made.append(Answer(i, begin, ends_at if ends_at is not None else end or begin, end or begin, is_empty))
     return made

@@ -18,7 +18,11 @@ def words(draw):
 
 
 def enclosed(i, text):
-    """As message `i` says it; white space stays outside."""
+    """As message `i` says it, in one text or in parts; white space stays outside."""
+    if isinstance(text, list):
+        return [part | {"text": enclosed(i, part["text"])} for part in text]
+    if text is None:
+        return None
     bare = text.strip()
     return text.replace(bare, f"⟦{i}·{bare}·{i}⟧") if bare else text
 
@@ -101,7 +105,7 @@ def random_talk(draw):
     for _ in range(draw.randint(1, 4)):
         messages.append(user(draw))
         while with_tools and draw.random() < 0.5:
-            content = draw.choice(["", "", words(draw)])
+            content = draw.choice(["", None, words(draw)])
             messages += calling(draw, draw.randint(1, 3), content, thinks=not content and draw.random() < 0.2)
         messages.append(answer(draw, thinks=draw.random() < 0.3, empty=draw.random() < 0.05))
         if messages[-1]["content"] and draw.random() < 0.1:
@@ -109,10 +113,16 @@ def random_talk(draw):
     for message in messages:
         if message["role"] == "assistant" and draw.random() < 0.1:
             message["weight"] = 0
+        elif message["role"] == "user" and draw.random() < 0.03:
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        for call in message.get("tool_calls", []):
+            if draw.random() < 0.2:
+                call["function"]["arguments"]["deep"] = {"list": [1, 2.5, None, True, "é\"\n"], "nothing": {}}
     if messages[-1]["content"] and draw.random() < 0.05:
         messages.pop()
         messages += calling(draw)[:1] if with_tools else [answer(draw)]
-    return talk(messages, tools(draw) if with_tools else None)
+    kwargs = {"enable_thinking": draw.random() < 0.5} if draw.random() < 0.1 else {}
+    return talk(messages, tools(draw) if with_tools else None) | ({"kwargs": kwargs} if kwargs else {})
 
 
 def talks(draw, count):
@@ -124,9 +134,16 @@ def talks(draw, count):
         yield "random", random_talk(draw)
 
 
+def with_text(talk):
+    """Content in parts as one text, for templates that know no parts; the program gives both."""
+    return dict(talk, messages=[
+        m | {"content": "".join(part["text"] for part in m["content"])} if isinstance(m["content"], list) else m
+        for m in talk["messages"]])
+
+
 def with_texts(talk):
-    """Arguments as texts, for templates that add them to one; the program gives those the same."""
-    talk = json.loads(json.dumps(talk))
+    """Arguments as texts, too, for templates that add them to one; the program gives both."""
+    talk = json.loads(json.dumps(with_text(talk)))
     for message in talk["messages"]:
         for call in message.get("tool_calls", []):
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
