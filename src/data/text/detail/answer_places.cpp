@@ -42,17 +42,19 @@ std::size_t before_tag(std::string_view text, std::size_t at, const EndNames& na
   return is_inside && text.substr(open, at - open).find('\n') == std::string_view::npos ? open : at;
 }
 
-/// What is written right before byte `at` and belongs to no turn, such as what joins turns.
+/// The text right before byte `at`, where a turn begins, that belongs to no turn: what joins turns.
 std::string_view between_turns(const jinja::Rendered& rendered, std::size_t at) {
-  std::size_t behind = at;
-  each_piece(rendered, [&](std::size_t begin, std::size_t end, const Origin& origin) {
-    if (end > at) return;
-    if (origin.turn != Origin::none)
-      behind = at;
-    else if (behind == at)
-      behind = begin;
-  });
-  return std::string_view(rendered.text).substr(behind, at - behind);
+  std::size_t begin = at;
+  auto piece = std::ranges::lower_bound(rendered.pieces, at, {}, &Piece::end);
+  while (piece != rendered.pieces.end() && piece->end == begin &&
+         piece->origin.turn == Origin::none) {
+    if (piece == rendered.pieces.begin()) {
+      begin = 0;
+      break;
+    }
+    begin = (--piece)->end;
+  }
+  return std::string_view(rendered.text).substr(begin, at - begin);
 }
 
 /// How much of `turn` the prompt writes, too.
