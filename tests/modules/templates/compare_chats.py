@@ -38,14 +38,18 @@ KWARGS = {"ai-sage/GigaChat-20B-A3B-instruct": {"additional_special_tokens": ["<
 # What marked variants mark beside the answer: the beginning that the prompt for it writes, too, and what follows the
 # tokens that end it. Nothing but one of these texts may stand there.
 BEFORE = {
-    "deepseekv3": ["<｜Assistant｜>", "<｜tool▁outputs▁end｜>"],  # <think> follows in prompts alone
+    # <think> follows in prompts alone; it writes nothing before further calls.
+    "deepseekv3": ["", "<｜Assistant｜>", "<｜tool▁outputs▁end｜>"],
     "glm4moe": ["", "\n<think>", "\n<think></think>"],  # of prompts with enable_thinking = false
     "gptoss": ["<|start|>assistant"],
     "nemotron_3_nano": ["<think>", "<think>\n", "<think></think>"],  # the prompt opens thoughts, the variant trains that, too
     "qwen2_5": ["", "\n"],  # the line's end behind the role, where the answer says something
+    "qwen3": ["", "<think>\n", "<think>\n\n</think>\n\n"],  # of prompts with enable_thinking = false
     "qwen3_5_nothink": ["", "<think>\n", "<think>\n\n</think>\n\n"],
     "qwen3_5_think": ["", "<think>\n", "<think>\n\n</think>\n\n"],
 }
+# Variants that write another text: thoughts in earlier turns, too; an end behind the last answer, if its weight is 0, too.
+OTHER_TEXT = ["glm4moe", "qwen3", "qwen3_5_nothink", "qwen3_5_think"]
 BEHIND = {"phi3": ["", "\n<EOS>"]}  # which Phi 3 writes at the very end, behind a line's end
 
 class Program:
@@ -122,6 +126,7 @@ class Comparison:
 
     def compare(self, shape, talk, ends):
         # Python has one kind of value: the first that the template writes, and that it writes as the program does.
+        given = talk
         made = self.program.write(self.chat, talk, ends)
         for kind in (lambda same: same, with_text, with_texts):
             expected, known = self.chat.write(kind(talk)), kind(talk)
@@ -141,29 +146,35 @@ class Comparison:
         self.counts["equal texts"] += 1
         if not is_all_text(text, in_characters(text, made["said"])):
             self.differs("what is said", shape, talk, expected[0], shown(text, in_characters(text, made["said"])))
-        self.compare_masks(shape, talk, ends, text, in_characters(text, made["trained"]))
+        if not self.compare_masks(shape, talk, ends, text, in_characters(text, made["trained"])) or self.variant is None:
+            return
+        for marked in filter(None, map(self.variant.write, (talk, with_text(given)))):
+            if marked[0].rstrip() == text.rstrip():
+                self.compare_marks(shape, talk, ends, text, marked[1])
+                return
+        self.counts["other text where marked"] += 1
+        if self.name not in OTHER_TEXT:
+            self.differs("text of the marked variant", shape, talk, text, self.variant.write(talk))
+
+    def compare_marks(self, shape, talk, ends, text, marks):
+        self.counts["marked alike"] += 1
+        answers = derived_masks.answers(self.chat, talk, text, ends)
+        if otherwise := marked_otherwise(self.name, text, answers, marks):
+            self.differs("marks", shape, talk, otherwise, text)
 
     def compare_masks(self, shape, talk, ends, text, trained):
+        """Whether what is trained is what texts alone show."""
         answers = derived_masks.answers(self.chat, talk, text, ends)
         if answers is None:
-            self.counts["not derived"] += 1
-            self.bad.setdefault("not derived", (shape, talk, text, shown(text, trained)))
-            return
+            self.differs("what texts alone show", shape, talk, text, shown(text, trained))
+            return False
         wanted = joined(a.trained() for a in answers if talk["messages"][a.i].get("weight") != 0)
         if wanted != trained:
             self.differs("mask", shape, talk, shown(text, wanted), shown(text, trained))
-            return
+            return False
         self.counts["equal masks"] += 1
         self.shapes[shape] += 1
-        marked = self.variant.write(talk) if self.variant else None
-        if marked is None:
-            return
-        if marked[0].rstrip() != text.rstrip():
-            self.counts["other text where marked"] += 1
-            return
-        self.counts["marked alike"] += 1
-        if otherwise := marked_otherwise(self.name, text, answers, marked[1]):
-            self.differs("marks", shape, talk, otherwise, shown(text, trained))
+        return True
 
     def report(self):
         print(f"{self.name}: " + ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items())), flush=True)
