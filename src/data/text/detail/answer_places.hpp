@@ -55,6 +55,12 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
                          const std::vector<Range>& turn, const std::optional<std::string>& prompt,
                          const EndNames& names);
 
+/// Moves the ends of `place`, of message `i`, which says nothing in `whole` and whose turn ends at
+/// byte `turn_end` there, to where they are in `other`, where it says something: a header may end
+/// with tokens, too. Leaves it where the two turns end otherwise.
+void end_alike(const jinja::Rendered& other, std::int32_t i, const jinja::Rendered& whole,
+               std::size_t turn_end, const EndNames& names, AnswerPlace& place);
+
 /// What may end an answer behind its turn.
 enum class NextEnd {
   known,        ///< a token of EndNames::ids

@@ -173,8 +173,7 @@ class ChatWriter::Writing {
     if (next) ranges.push_back(*next);
   }
 
-  /// Places the ends of an empty answer, whose turn is written up to `turn_end`, where they would
-  /// be if it said something: its header may end with tokens, too.
+  /// Places the ends of an empty answer where they would be if it said something.
   void end_empty(const jinja::Rendered& whole, std::int32_t i, std::size_t turn_end,
                  AnswerPlace& place) const {
     Conversation talk = conversation_;
@@ -183,16 +182,7 @@ class ChatWriter::Writing {
     if (!empty.fields.is_null()) empty.fields["content"] = empty.text;
     try {
       const jinja::Rendered other = Writing(chat_, talk, now_s_, where_).whole();
-      const std::vector<Range> turn = turn_of(other, i);
-      if (turn.empty()) return;
-      const AnswerPlace said = place_answer(other, i, turn, std::nullopt, chat_.names_.ends);
-      const std::size_t behind = turn.back().second - said.ends_at;
-      if (behind > turn_end ||
-          whole.text.substr(turn_end - behind, behind) != other.text.substr(said.ends_at, behind))
-        return;
-      place.has_end = said.has_end;
-      place.ends_at = turn_end - behind;
-      place.end = place.ends_at + (said.end - said.ends_at);
+      end_alike(other, i, whole, turn_end, chat_.names_.ends, place);
     } catch (const core::Error&) {
       // Refused with text: it ends as it is written.
     }
