@@ -186,7 +186,14 @@ def end_of(chat, talk, text, i, end, ends, says):
         goes_on = other is not None and talk["messages"][other]["role"] == "assistant"
         first = next((place for place in chat.places(tail) if place[0] == len(own) and
                       (not goes_on or tail[place[0]:place[1]] in ends)), None)
-        return (end + first[0], end + first[1]) if first else (None, end) if says else (None, None)
+        if first:
+            return end + first[0], end + first[1]
+        if not says:
+            return None, None
+        # Nothing ends it but what closes thoughts or calls.
+        content = (talk["messages"][i]["content"] or "").strip()
+        closed = 0 if content and text[:end].rstrip().endswith(content) else len(own.rstrip())
+        return None, end + closed
     at = next((k for k, (b, e) in enumerate(places) if own[b:e] in ends), len(places) - 1)
     first = last = at
     while last + 1 < len(places) and places[last + 1][0] == places[last][1]:
