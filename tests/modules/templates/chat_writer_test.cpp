@@ -93,6 +93,14 @@ TEST(AnswersOfTurns, BeginWhereThePromptForThemAndTheyAreNoLongerTheSame) {
             "<u>q<e><a>‹<call>a<e>›<u>r<e><a>‹<call>b<e>›");
 }
 
+TEST(AnswersOfTurns, BeginBehindThePromptWhateverJoinsTurns) {
+  EXPECT_EQ(
+      written("{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + "
+              "['<' + m.role[0] + '>' + m.content + '<e>'] %}{% endfor %}"
+              "{{ ns.all | join('\n') }}{{ '\n<a>' if add_generation_prompt }}"),
+      "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>›");
+}
+
 TEST(AnswersOfTurns, EndWithEveryTokenThatEndsThem) {
   const auto ended = [](const std::string& end, const std::vector<std::string>& ids) {
     return written(
@@ -151,6 +159,24 @@ TEST(AnswersOfTurns, MayBeEmptyOrOfNoWeight) {
       {"role": "assistant", "content": ""})"),
                                      TrainOn::answers, "x");
   EXPECT_EQ(made.oddities, static_cast<std::uint32_t>(Oddity::empty_answer));
+}
+
+TEST(AnswersOfTurns, ThatAreEmptyEndAsThoseThatSaySomething) {
+  const char* empty = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": ""},
+      {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"})";
+  // Their own turn ends with tokens that end nothing: the next turn's does.
+  const std::string of_next =
+      "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{{ "
+      "'\n<think></think>' }}"
+      "{{ '\n' + m.content if m.content }}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(written(own_template(of_next + prompt), talk(empty)),
+            "<u>q<a>\n<think></think>‹<u>›r<a>‹\n<think></think>\nb<u>›");
+  // A token of their header stands right before those that end them.
+  const std::string with_header =
+      "{% for m in messages %}<{{ m.role[0] }}>{{ 'final<t>' if m.role == 'assistant' }}"
+      "{{ m.content }}<e>{% endfor %}";
+  EXPECT_EQ(written(own_template(with_header + prompt), talk(empty)),
+            "<u>q<e><a>final<t>‹<e>›<u>r<e><a>‹final<t>b<e>›");
 }
 
 constexpr const char* with_calls =
