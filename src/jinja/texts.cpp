@@ -74,8 +74,9 @@ std::string repr(const Value& value, int depth) {
   if (value.is_integer()) return std::to_string(value.integer());
   if (value.is_float()) return float_text(value.number());
   if (value.is_long_integer()) return value.long_integer().digits;
+  if (const Value& list = value.listed(); list.is_sequence())
+    return sequence_repr(list.sequence(), depth);
   if (value.is_string()) return repr_of(value.string());
-  if (value.is_sequence()) return sequence_repr(value.sequence(), depth);
   if (value.is_mapping()) return mapping_repr(value.mapping(), depth);
   return "<function " + value.callable().name + ">";
 }
@@ -119,13 +120,13 @@ class JsonWriter {
     if (value.is_long_integer()) return value.long_integer().digits;
     if (const Mapping* mapping = value.mapping_or_null(); mapping && !mapping->is_namespace)
       return object(*mapping, depth);
-    if (value.is_string()) return json_string(value.string(), style_.is_ascii);
-    if (value.is_sequence()) {
+    if (const Value& list = value.listed(); list.is_sequence()) {
       std::vector<std::string> items;
-      for (const Value& item : value.sequence().items)
+      for (const Value& item : list.sequence().items)
         items.push_back(write(item, depth + 1));
       return joined('[', items, ']', depth);
     }
+    if (value.is_string()) return json_string(value.string(), style_.is_ascii);
     value.require_usable();
     throw Problem(std::string("tojson: JSON has nothing for ") + value.type_name());
   }
@@ -216,7 +217,11 @@ std::string to_repr(const Value& value) {
 Origin data_origin(const Value& value) {
   Origin last;
   const auto see = [&](const Value& inner) {
-    if (const Origin origin = data_origin(inner); origin.is_data()) last = origin;
+    const Origin origin = data_origin(inner);
+    if (!origin.is_data()) return;
+    const bool is_another = last.is_data() && origin.element != last.element;
+    last = origin;
+    if (is_another) last.element = Origin::none;
   };
   if (value.is_string()) return value.text().data_origin();
   if (value.is_sequence())

@@ -122,7 +122,7 @@ bool Value::is_true() const {
   require_usable();
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
-  if (is_string()) return !string().empty();
+  if (is_string()) return listed().is_sequence() ? listed().is_true() : !string().empty();
   if (is_sequence()) return !sequence().items.empty();
   if (is_mapping()) return mapping().is_namespace || !mapping().items.empty();
   return true;
@@ -135,7 +135,7 @@ const char* Value::type_name() const {
   if (is_integer()) return "int";
   if (is_float()) return "float";
   if (is_long_integer()) return "int";
-  if (is_string()) return "str";
+  if (is_string()) return listed().is_sequence() ? "list" : "str";
   if (is_sequence()) return sequence().is_tuple ? "tuple" : "list";
   if (is_mapping()) return mapping().is_namespace ? "namespace" : "dict";
   return "function";
@@ -146,6 +146,8 @@ bool operator==(const Value& a, const Value& b) {
   b.require_usable();
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
+  const Value &x = a.listed(), &y = b.listed();
+  if (&x != &a || &y != &b) return x == y;
   if (a.is_string() && b.is_string()) return a.string() == b.string();
   if (a.held_.index() != b.held_.index()) return false;
   if (a.is_undefined() || a.is_none()) return true;
@@ -214,6 +216,8 @@ int compare(const Value& a, const Value& b) {
 }
 
 bool contains(const Value& container, const Value& item) {
+  if (container.is_string() && container.listed().is_sequence())
+    return contains(container.listed(), item);
   if (container.is_string()) {
     if (!item.is_string())
       throw Problem(fmt::format("\"in\" a string asks for a string, not {}", item.type_name()));

@@ -133,7 +133,8 @@ class Value {
   /// numbers beyond 64 bits: core::exact_digits.
   static Value from_json(const nlohmann::ordered_json& json, const Origin& origin = {});
   /// A text that is also the dict or the list which it says: templates that walk through it find
-  /// its items, and all others the text.
+  /// its items. Of a dict the text is the value, and its items are found behind it. A list is the
+  /// value (`listed`), and its text takes its place where a list can only fail or be printed.
   static Value text_and(Text text, Value structure);
   static Value tuple(std::vector<Value> items) { return Sequence{std::move(items), true}; }
 
@@ -163,6 +164,12 @@ class Value {
   const Callable& callable() const { return *get<const Callable>(); }
   /// The dict or the list that its text says (text_and); null: none.
   const Value* structure_or_null() const;
+  /// The list which its text says (text_and), itself if there is none: what tests, lengths,
+  /// comparisons and slices ask.
+  const Value& listed() const {
+    const Value* structure = structure_or_null();
+    return structure != nullptr && structure->is_sequence() ? *structure : *this;
+  }
   /// The dict that it is, or that its text says; null: none.
   const Mapping* mapping_or_null() const;
 
@@ -235,7 +242,8 @@ struct JsonStyle {
 };
 /// As Python's json.dumps. Throws: Problem for what JSON does not have.
 std::string to_json(const Value& value, const JsonStyle& style = {});
-/// Of the last text in it that data say; none if there is none.
+/// Of the last text in it that data say, but of no element if several say some of it; none if
+/// there is none.
 Origin data_origin(const Value& value);
 
 /// Negative, zero or positive: as Python's < between numbers, strings or sequences.

@@ -86,7 +86,7 @@ void add_part(const OrderedJson& part, ChatMessage& message, Content& content,
     message.reasoning += value();
     content.shown.push_back(part);
   } else if (kind == "tool_call") {
-    add_calls(parse_text(value(), where), message, content, where);
+    add_calls(core::ordered_json(value(), where), message, content, where);
   } else {
     refuse(where,
            kind.empty() ? "has a part without a \"type\""
@@ -161,15 +161,46 @@ struct Sources {
   const std::string* calls;
 };
 
+/// The role as a template is to see it: as the data say it where they speak as templates do.
+std::string shown_role(const OrderedJson& json, const std::string& field, const FieldNames& names) {
+  const std::string said = json.at(field).get<std::string>();
+  const auto named = role_of(said, names);
+  if (!named) return said;
+  const bool stays = !named->own.empty() && field == "role" && !names.roles.contains(said);
+  return std::string(stays ? named->own : data::name_of(named->role));
+}
+
+/// What the message of a role that is not known says: of content that is no text nothing.
+void read_other(const OrderedJson& json, const std::string* name, ChatMessage& message,
+                Content& content, const std::string& where) {
+  if (name == nullptr) return;
+  try {
+    read_text(json.at(*name), *name, message, content, where);
+  } catch (const core::Error&) {
+    message.text.clear();
+    message.reasoning.clear();
+    message.calls.clear();
+    content = {.shown = json.at(*name)};
+  }
+}
+
+/// What the message thought, as fields that templates look for; null: it says nothing of thoughts.
+OrderedJson thoughts_of(const OrderedJson& json, const FieldNames& names,
+                        const ChatMessage& message) {
+  const bool is_said = std::ranges::any_of(
+      names.reasoning, [&](const std::string& name) { return find(json, name) != nullptr; });
+  return is_said || !message.reasoning.empty() ? OrderedJson(message.reasoning) : OrderedJson();
+}
+
 /// The message for templates, under the names that they know, in the order of `json`.
 OrderedJson fields_of(const OrderedJson& json, const Sources& sources, const ChatMessage& message,
-                      Content content) {
+                      Content content, const FieldNames& names) {
   const bool has_calls = !content.calls.empty();
   OrderedJson fields = OrderedJson::object();
   for (const auto& item : json.items()) {
     const std::string& key = item.key();
     if (key == *sources.role) {
-      fields["role"] = data::name_of(message.role);
+      fields["role"] = shown_role(json, key, names);
     } else if (sources.text != nullptr && key == *sources.text) {
       fields["content"] = std::move(content.shown);
     } else if (sources.calls != nullptr && key == *sources.calls) {
@@ -179,10 +210,9 @@ OrderedJson fields_of(const OrderedJson& json, const Sources& sources, const Cha
     }
   }
   if (has_calls && !fields.contains("tool_calls")) fields["tool_calls"] = std::move(content.calls);
-  for (const char* name : {"reasoning_content", "thinking"}) {
-    if (!message.reasoning.empty() && find(fields, name) == nullptr)
-      fields[name] = message.reasoning;
-  }
+  const OrderedJson thoughts = thoughts_of(json, names, message);
+  for (const char* name : {"reasoning_content", "thinking"})
+    if (!thoughts.is_null() && find(fields, name) == nullptr) fields[name] = thoughts;
   return fields;
 }
 
@@ -223,16 +253,12 @@ void add_messages(const OrderedJson& list, const FieldNames& names, const std::s
   for (const OrderedJson& each : list) {
     const std::string at =
         fmt::format("{}: field \"{}\": message {}", where, core::one_line(name), ++number);
-    auto message = read_message(each, names, at);
-    if (!message)
-      refuse(at, "has an unknown role", "what it answers would be left out",
-             "Correct it, or name the role in data.roles.");
-    conversation.messages.push_back(*std::move(message));
+    conversation.messages.push_back(read_message(each, names, at));
   }
 }
 
-std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldNames& names,
-                                        const std::string& where) {
+ChatMessage read_message(const OrderedJson& json, const FieldNames& names,
+                         const std::string& where) {
   if (!json.is_object()) {
     refuse(where, fmt::format("is a JSON {}", json.type_name()), "a message is an object, { ... }",
            "Correct or remove it.");
@@ -240,11 +266,17 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
   const std::string* role = first_of(json, names.role);
   if (role == nullptr) refuse_without(json, names.role.front(), where);
   const auto named = role_of(text_of(json.at(*role), names.role.front(), where), names);
-  if (!named) return std::nullopt;
   ChatMessage message;
+  Content content;
+  if (!named) {
+    message.role = ChatRole::other;
+    const std::string* text = first_of(json, names.text);
+    read_other(json, text, message, content, where);
+    message.fields = fields_of(json, {role, text, nullptr}, message, std::move(content), names);
+    return message;
+  }
   message.role = named->role;
   message.trained = is_trained(json, names.weight, named->role, where);
-  Content content;
   const std::string* calls = calls_in(json, names);
   if (calls != nullptr) add_calls(json.at(*calls), message, content, where);
   const std::string* text = first_of(json, names.text);
@@ -253,7 +285,7 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
   if (named->is_call) {
     message.calls.clear();
     content.calls = OrderedJson::array();
-    add_calls(parse_text(message.text, where), message, content, where);
+    add_calls(core::ordered_json(message.text, where), message, content, where);
     message.text.clear();
     content.shown = "";
   }
@@ -262,7 +294,7 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
     if (reasoning != nullptr && message.reasoning.empty())
       message.reasoning = text_of(*reasoning, name, where);
   }
-  message.fields = fields_of(json, {role, text, calls}, message, std::move(content));
+  message.fields = fields_of(json, {role, text, calls}, message, std::move(content), names);
   return message;
 }
 
@@ -281,18 +313,23 @@ OrderedJson messages_of(const data::Records& records, OrderedJson list, const Fi
   return list;
 }
 
-OrderedJson beside(const data::Records& records, const core::Json& record,
-                   const OrderedJson& ordered, const data::Column& column,
-                   const std::string& where) {
-  if (data::find_field(record, column, where) == nullptr) return nullptr;
-  const OrderedJson& value = ordered.at(column.name);
-  return records.pads_nulls() ? data::without_nulls(value) : value;
+OrderedJson beside(const data::Records& records, const data::OrderedJson& record,
+                   const data::Column& column, const std::string& where) {
+  const OrderedJson* value = data::find_field(record, column, where);
+  if (value == nullptr) return nullptr;
+  return records.pads_nulls() ? data::without_nulls(*value) : *value;
 }
 
-OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
-                          const OrderedJson& ordered, const data::Column& column,
-                          const std::string& where) {
-  return read_template_kwargs(beside(records, record, ordered, column, where),
+std::vector<std::string> tools_beside(const data::Records& records,
+                                      const data::OrderedJson& record, const data::Column& column,
+                                      const std::string& where) {
+  return read_tools(beside(records, record, column, where),
+                    fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
+}
+
+OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson& record,
+                          const data::Column& column, const std::string& where) {
+  return read_template_kwargs(beside(records, record, column, where),
                               fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
 }
 

@@ -29,10 +29,11 @@ struct FieldNames {
   static FieldNames chosen(const data::Columns& columns, FieldNames usual);
 };
 
-/// Reads a message. `where` names the message: "file:line: message 2". Nothing for a role that is
-/// not known. Throws: ErrorKind::input for what is no message, or not of text.
-std::optional<data::ChatMessage> read_message(const data::OrderedJson& json,
-                                              const FieldNames& names, const std::string& where);
+/// Reads a message. `where` names the message: "file:line: message 2". One of a role that is not
+/// known may hold anything: its text is empty where it has none. Throws: ErrorKind::input for what
+/// is no message, or not of text.
+data::ChatMessage read_message(const data::OrderedJson& json, const FieldNames& names,
+                               const std::string& where);
 
 /// A list of messages, appended to `conversation`; what it says is of the field `name`. Throws:
 /// ErrorKind::input as read_message, for what is no list or has none, for a role that is not known.
@@ -44,18 +45,24 @@ void add_messages(const data::OrderedJson& list, const FieldNames& names, const 
 data::OrderedJson messages_of(const data::Records& records, data::OrderedJson list,
                               const FieldNames& names);
 
-/// A field beside the messages, or null; of tables without what only other records have. `ordered`
-/// is `record`. Throws: ErrorKind::input as data::find_field.
-data::OrderedJson beside(const data::Records& records, const core::Json& record,
-                         const data::OrderedJson& ordered, const data::Column& column,
-                         const std::string& where);
+/// A field beside the messages, or null; of tables without what only other records have.
+/// Throws: ErrorKind::input as data::find_field.
+data::OrderedJson beside(const data::Records& records, const data::OrderedJson& record,
+                         const data::Column& column, const std::string& where);
+
+/// The column of functions on offer.
+inline constexpr data::Field tools_field{"tools", &data::Columns::tools, "data.tools_column"};
+
+/// What `beside` has there. Throws: also as read_tools.
+std::vector<std::string> tools_beside(const data::Records& records,
+                                      const data::OrderedJson& record, const data::Column& column,
+                                      const std::string& where);
 
 /// The column of names for the template.
 inline constexpr data::Field kwargs_field{"chat_template_kwargs"};
 
 /// What `beside` has there. Throws: also as read_template_kwargs.
-data::OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
-                                const data::OrderedJson& ordered, const data::Column& column,
-                                const std::string& where);
+data::OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson& record,
+                                const data::Column& column, const std::string& where);
 
 }  // namespace finetune::formats::chat

@@ -18,7 +18,7 @@ struct Named {
 // What data sets on the hub use; ShareGPT's exports kept the names of the products they came from.
 constexpr std::array<Named, 22> names = {{
     {"system", {ChatRole::system}},
-    {"developer", {ChatRole::system}},
+    {"developer", {ChatRole::system, false, "developer"}},
     {"user", {ChatRole::user}},
     {"human", {ChatRole::user}},
     {"prompter", {ChatRole::user}},
@@ -33,12 +33,12 @@ constexpr std::array<Named, 22> names = {{
     {"function_call", {ChatRole::assistant, true}},
     {"tool_call", {ChatRole::assistant, true}},
     {"tool", {ChatRole::tool}},
-    {"function", {ChatRole::tool}},
-    {"observation", {ChatRole::tool}},
-    {"function_response", {ChatRole::tool}},
-    {"tool_response", {ChatRole::tool}},
-    {"tool_result", {ChatRole::tool}},
-    {"ipython", {ChatRole::tool}},
+    {"function", {ChatRole::tool, false, "function"}},
+    {"observation", {ChatRole::tool, false, "observation"}},
+    {"function_response", {ChatRole::tool, false, "function_response"}},
+    {"tool_response", {ChatRole::tool, false, "tool_response"}},
+    {"tool_result", {ChatRole::tool, false, "tool_result"}},
+    {"ipython", {ChatRole::tool, false, "ipython"}},
 }};
 
 char lower(char c) {
@@ -79,6 +79,12 @@ bool is_empty(const ChatMessage& message) {
   return strip(message.text).empty() && message.calls.empty() && message.reasoning.empty();
 }
 
+std::string shown_role(const ChatMessage& message) {
+  const auto found = message.fields.find("role");
+  return found != message.fields.end() && found->is_string() ? found->get<std::string>()
+                                                             : std::string(name_of(message.role));
+}
+
 std::string_view name_of(ChatRole role) {
   switch (role) {
     case ChatRole::system:
@@ -89,6 +95,8 @@ std::string_view name_of(ChatRole role) {
       return "assistant";
     case ChatRole::tool:
       return "tool";
+    case ChatRole::other:
+      return "other";
   }
   return "";
 }

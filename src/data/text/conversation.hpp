@@ -12,7 +12,8 @@
 
 namespace finetune::data {
 
-enum class ChatRole { system, user, assistant, tool };
+/// `other`: any that is none of these.
+enum class ChatRole { system, user, assistant, tool, other };
 
 /// A function that the assistant calls.
 struct ToolCall {
@@ -31,8 +32,9 @@ struct ChatMessage {
   bool trained = true;               ///< false: the data say that this answer is not to be learned
   /// What a template is to see, in the data's order; null: the members above are all there is.
   ///
-  /// "role" (name_of), "content" (a text, null or the list of parts), "reasoning_content" and
-  /// "thinking" (both where one is there), "tool_calls" ({"id", "type": "function", "function":
+  /// "role" (as the data say it, where they say it in "role"; see settle_roles), "content" (a text,
+  /// null or the list of parts), "reasoning_content" and "thinking" (both where either, or
+  /// "reasoning", is there and not null), "tool_calls" ({"id", "type": "function", "function":
   /// {"name", "arguments"}}, arguments as a text where the data have one), "name", "tool_call_id"
   /// and all further fields as they are. Whole numbers of any length: core::exact_digits.
   core::OrderedJson fields = {};
@@ -47,15 +49,18 @@ struct Conversation {
 };
 
 /// The role that a name found in data stands for: human and user, gpt and assistant, ...; nothing
-/// for a name that is not known. Capitals count as small letters. `is_call`: the text of the
-/// message is a call of a function.
+/// for a name that is not known. Capitals count as small letters.
 struct NamedRole {
   ChatRole role;
-  bool is_call = false;
+  bool is_call = false;       ///< the text of the message is a call of a function
+  std::string_view own = {};  ///< the name, if templates may know it by that: developer, ipython
 };
 std::optional<NamedRole> role_named(std::string_view name);
 
 std::string_view name_of(ChatRole role);
+
+/// As templates see it: of `fields`, else name_of.
+std::string shown_role(const ChatMessage& message);
 
 /// Names that data.roles and data.message_fields may have, in the order of their bytes.
 const std::vector<std::string>& role_names();

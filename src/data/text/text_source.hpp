@@ -24,7 +24,7 @@ namespace finetune::data {
 /// How labels of texts are numbers that travel where tokens do.
 struct LabelCoder {
   /// Throws: ErrorKind::input beginning with `where`.
-  std::function<std::int32_t(const core::Json& label, const std::string& where)> code = {};
+  std::function<std::int32_t(const OrderedJson& label, const std::string& where)> code = {};
   std::function<std::string(std::int32_t code)> text = {};
   std::int64_t num_codes = 0;  ///< they are 0 .. num_codes - 1
   std::string settings = {};   ///< everything that decides them, as text to compare
@@ -64,6 +64,10 @@ class TextSource final : public SampleSource {
   std::string where(std::int64_t i) const override { return reader_->where(i); }
   std::string text(std::span<const std::int32_t> ids) const override;
   std::string trained_text(std::span<const std::int32_t> ids) const override;
+  std::string role_problem(std::int64_t i) const override;
+  std::vector<Turn> turns(std::int64_t i) const override;
+  std::string written_by() const override { return policy_.chat ? in_words(*policy_.chat) : ""; }
+  std::vector<std::int32_t> model_ends() const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
   std::vector<Records*> record_files() const override { return reader_->record_files(); }
   std::string settings() const override { return settings_; }
@@ -82,9 +86,12 @@ class TextSource final : public SampleSource {
     bool ends = true;  ///< the tokenizer's own begin and end tokens belong around it
     std::uint32_t oddities = 0;
   };
-  /// Sample i with the deck's names for the template.
+  /// Sample i with the deck's names for the template, and its roles settled.
   Sample read(std::int64_t i) const;
+  void settle(Sample& sample) const;
   Written write(const Sample& sample) const;
+  /// Whether a chat template writes it.
+  bool is_rendered(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
   SourceSample labelled(const Sample& sample) const;
   /// Tokens of a text, or of a conversation by its template, and its label behind them.

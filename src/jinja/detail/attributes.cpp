@@ -80,6 +80,9 @@ std::optional<Value> member_of(const Value& value, const std::string& name, Budg
   if (value.is_callable())
     return value.callable().field ? value.callable().field(name) : std::nullopt;
   if (value.is_string()) {
+    const bool is_of_lists = name == "copy" || name == "count" || name == "index";
+    if (is_of_lists && value.listed().is_sequence())
+      return method_of_sequence(value.listed(), name);
     auto method = method_of_string(value, name, budget);
     if (!method && value.mapping_or_null() != nullptr) method = method_of_mapping(value, name);
     return method;
@@ -156,6 +159,7 @@ Value item_of(const Value& value, const Value& key, Budget& budget) {
 
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step_value,
                Budget& budget) {
+  if (&value.listed() != &value) return slice_of(value.listed(), start, stop, step_value, budget);
   require_defined(value);
   if (!value.is_string() && !value.is_sequence())
     throw Problem(fmt::format("{} has no slices", value.type_name()));

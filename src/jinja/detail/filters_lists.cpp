@@ -13,7 +13,8 @@ namespace finetune::jinja::detail {
 namespace {
 
 Value length(const Filtering& f) {
-  if (f.value.is_string()) return num_characters(f.value.string());
+  if (f.value.is_string() && !f.value.listed().is_sequence())
+    return num_characters(f.value.string());
   return static_cast<std::int64_t>(f.elements().size());
 }
 
@@ -45,9 +46,10 @@ Value join(const Filtering& f) {
 
 Value reverse(const Filtering& f) {
   require_defined(f.value);
-  std::vector<Value> all = f.value.is_string() ? letters_of(f.value.text()) : f.elements();
+  const bool is_text = f.value.is_string() && !f.value.listed().is_sequence();
+  std::vector<Value> all = is_text ? letters_of(f.value.text()) : f.elements();
   std::ranges::reverse(all);
-  if (!f.value.is_string()) return all;
+  if (!is_text) return all;
   Text text;
   for (const Value& one : all)
     text += one.text();

@@ -45,7 +45,7 @@ Value to_integer(const Filtering& f) {
   std::optional<std::int64_t> number;
   if (f.value.is_integer()) number = f.value.integer();
   if (f.value.is_float()) number = whole(f.value.number());
-  if (f.value.is_string()) {
+  if (f.value.listed().is_string()) {
     number = read_integer(f.value.string(), static_cast<int>(base));
     if (!number) number = whole(read_float(f.value.string()));
   }
@@ -55,7 +55,7 @@ Value to_integer(const Filtering& f) {
 Value to_float(const Filtering& f) {
   require_defined(f.value);
   if (f.value.is_number()) return f.value.number();
-  const auto number = f.value.is_string() ? read_float(f.value.string()) : std::nullopt;
+  const auto number = f.value.listed().is_string() ? read_float(f.value.string()) : std::nullopt;
   return number ? Value(*number) : f.get(0, "default", 0.0);
 }
 

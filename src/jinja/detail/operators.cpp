@@ -202,13 +202,14 @@ Value compute(Operation operation, const Value& a, const Value& b, Budget& budge
     budget.spend_bytes(static_cast<std::int64_t>(text.size()));
     return text;
   }
-  if (operation != Operation::add || !a.is_sequence() || !b.is_sequence() ||
-      a.sequence().is_tuple != b.sequence().is_tuple)
+  const Value &first = a.listed(), &second = b.listed();
+  if (operation != Operation::add || !first.is_sequence() || !second.is_sequence() ||
+      first.sequence().is_tuple != second.sequence().is_tuple)
     refuse(operation, a, b);
-  std::vector<Value> items = a.sequence().items;
-  items.insert(items.end(), b.sequence().items.begin(), b.sequence().items.end());
+  std::vector<Value> items = first.sequence().items;
+  items.insert(items.end(), second.sequence().items.begin(), second.sequence().items.end());
   budget.spend(static_cast<std::int64_t>(items.size()));
-  return Sequence{std::move(items), a.sequence().is_tuple};
+  return Sequence{std::move(items), first.sequence().is_tuple};
 }
 
 }  // namespace finetune::jinja::detail

@@ -125,7 +125,7 @@ std::optional<Question> question_of(const std::string& name) {
 
 bool tested(const Question& question, const std::string& name, const Value& value,
             const Arguments& arguments) {
-  if (question.alone != nullptr) return question.alone(value);
+  if (question.alone != nullptr) return question.alone(value.listed());
   if (arguments.positional.size() != 1)
     throw Problem(fmt::format("the test \"{}\" asks for one value", name));
   return question.with(value, arguments.positional[0]);

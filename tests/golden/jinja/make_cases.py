@@ -7,33 +7,15 @@
 
 The second compares random programs with this program's interpreter; exit code 1 if a text differs. Needs jinja2 3.1."""
 import argparse
-import datetime
 import json
-import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
-import time
 
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-os.environ["TZ"] = "UTC"
-time.tzset()
-
-
-class Generation(Extension):
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
-
-    def _written(self, caller):
-        return caller()
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import python_jinja
 
 
 class Refused(Exception):
@@ -44,14 +26,7 @@ def refuse(message):
     raise Refused(message)
 
 
-def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-ENVIRONMENT = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-ENVIRONMENT.filters["tojson"] = to_json
-ENVIRONMENT.globals["raise_exception"] = refuse
-ENVIRONMENT.globals["strftime_now"] = lambda form: datetime.datetime.fromtimestamp(0).strftime(form)
+ENVIRONMENT = python_jinja.environment(now=0, refuse=refuse)
 
 NAMES = dict(a=3, b=-7, f=2.5, s="Hello World", t="  x y\n z ", e="", n=None, y=True, l=[3, 1, 2], m=["b", "A", "c"],
              d={"k": 1, "items": 2, "z": {"q": "w"}}, o=[{"n": "x", "v": 2}, {"n": "y", "v": 1}, {"n": "X"}], u="é日😀")

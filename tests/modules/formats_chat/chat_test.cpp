@@ -137,24 +137,12 @@ TEST(Chat, PutsTheSystemColumnInFront) {
       "the two could be meant). Remove one.");
 }
 
-TEST(Chat, LeavesOutAndCountsMessagesOfUnknownRoles) {
+TEST(Chat, ReadsMessagesOfUnknownRoles) {
   const auto samples = read(
       format(),
-      R"({"messages": [{"role": "narrator", "content": "n"}, {"role": "user", "content": "a"}]})");
-  EXPECT_EQ(shown(samples.at(0)), "user: a");
-  EXPECT_EQ(samples.at(0).oddities, static_cast<std::uint32_t>(data::Oddity::unknown_role));
-}
-
-TEST(Chat, TrainsNoAnswerThatFollowsAMessageOfAnUnknownRole) {
-  const auto samples = read(
-      format(),
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "client", "content": "c"}, {"role": "assistant", "content": "d"}]})"
-      "\n"
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "critic", "content": "c"}]})");
-  EXPECT_EQ(shown(samples.at(0)), "user: a / assistant: b / assistant: d (untrained)");
-  EXPECT_EQ(shown(samples.at(1)), "user: a / assistant: b");
-  for (const data::Sample& sample : samples)
-    EXPECT_EQ(sample.oddities, static_cast<std::uint32_t>(data::Oddity::unknown_role));
+      R"({"messages": [{"role": "narrator", "content": "n"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(shown(samples.at(0)), "other: n / user: a / assistant: b");
+  EXPECT_EQ(samples.at(0).oddities, 0u);
 }
 
 TEST(Chat, KnowsRolesWithCapitals) {
@@ -195,9 +183,6 @@ TEST(Chat, RefusesEmptyConversations) {
   EXPECT_EQ(refusal_of(format(), R"({"messages": []})"),
             "65: d.jsonl:1: the conversation has no message (there is nothing to learn from it). "
             "Remove this sample.");
-  EXPECT_EQ(refusal_of(format(), R"({"messages": [{"role": "x", "content": "a"}]})"),
-            "65: d.jsonl:1: the conversation has no message (the roles of all its messages are "
-            "unknown). Remove this sample.");
 }
 
 TEST(Chat, RefusesPicturesBrokenCallsAndOddWeights) {

@@ -40,8 +40,10 @@ TEST(ChatFields, StayAsTheyAreInTheirOrder) {
 TEST(ChatFields, HaveTheNamesThatTemplatesKnow) {
   EXPECT_EQ(fields_of(R"({"from": "human", "value": "a", "id": 7})"),
             R"({"role": "user", "content": "a", "id": 7})");
-  EXPECT_EQ(fields_of(R"({"role": "developer", "content": "a"})"),
-            R"({"role": "system", "content": "a"})");
+  EXPECT_EQ(fields_of(R"({"from": "observation", "value": "a"})"),
+            R"({"role": "tool", "content": "a"})");
+  EXPECT_EQ(fields_of(R"({"role": "Human", "content": "a"})"),
+            R"({"role": "user", "content": "a"})");
   data::Columns columns;
   columns.message_fields = {{"content", "text"}, {"role", "speaker"}, {"reasoning_content", "why"}};
   columns.roles = {{"assistant", "clerk"}};
@@ -49,6 +51,29 @@ TEST(ChatFields, HaveTheNamesThatTemplatesKnow) {
       fields_of(R"({"role": 3, "text": "a", "speaker": "clerk", "content": 4, "why": "r"})",
                 columns),
       R"({"content": "a", "role": "assistant", "why": "r", "reasoning_content": "r", "thinking": "r"})");
+}
+
+TEST(ChatFields, RolesAreAsTheDataSayThem) {
+  for (const std::string role : {"developer", "function", "ipython", "observation", "tool_response",
+                                 "tool_result", "critic", "Critic", ""}) {
+    const std::string message = R"({"role": ")" + role + R"(", "content": "a"})";
+    EXPECT_EQ(fields_of(message), message);
+  }
+  EXPECT_EQ(fields_of(R"({"role": "Developer", "content": "a"})"),
+            R"({"role": "developer", "content": "a"})");
+  data::Columns columns;
+  columns.roles = {{"user", "critic, developer"}};
+  for (const char* message :
+       {R"({"role": "critic", "content": "a"})", R"({"role": "developer", "content": "a"})"})
+    EXPECT_EQ(fields_of(message, columns), R"({"role": "user", "content": "a"})");
+}
+
+TEST(ChatFields, OfUnknownRolesMayHoldAnything) {
+  for (const std::string message :
+       {R"({"role": "context", "content": {"k": 1}, "weight": 1})", R"({"role": "context"})",
+        R"({"role": "context", "content": ["a", {"type": "image"}], "tool_calls": 7})",
+        R"({"role": "context", "content": [{"type": "text", "text": "a"}]})"})
+    EXPECT_EQ(fields_of(message), message);
 }
 
 TEST(ChatFields, ContentIsATextNullOrAList) {
@@ -80,7 +105,16 @@ TEST(ChatFields, ThoughtsAreThereUnderBothNames) {
           R"({"role": "assistant", "content": "a", "thinking": "one", "reasoning_content": "two"})"),
       R"({"role": "assistant", "content": "a", "thinking": "one", "reasoning_content": "two"})");
   EXPECT_EQ(fields_of(R"({"role": "assistant", "content": "a", "thinking": ""})"),
-            R"({"role": "assistant", "content": "a", "thinking": ""})");
+            R"({"role": "assistant", "content": "a", "thinking": "", "reasoning_content": ""})");
+  EXPECT_EQ(fields_of(R"({"role": "assistant", "content": "a", "reasoning_content": ""})"),
+            R"({"role": "assistant", "content": "a", "reasoning_content": "", "thinking": ""})");
+  for (const std::string thoughts : {"", "r"})
+    EXPECT_EQ(
+        fields_of(R"({"role": "assistant", "content": "a", "reasoning": ")" + thoughts + "\"}"),
+        R"({"role": "assistant", "content": "a", "reasoning": ")" + thoughts +
+            R"(", "reasoning_content": ")" + thoughts + R"(", "thinking": ")" + thoughts + "\"}");
+  EXPECT_EQ(fields_of(R"({"role": "assistant", "content": "a", "reasoning": null})"),
+            R"({"role": "assistant", "content": "a", "reasoning": null})");
   const std::string in_parts = fields_of(
       R"({"role": "assistant", "content": [{"type": "thinking", "thinking": "r"}, {"type": "text", "text": "a"}]})");
   EXPECT_EQ(

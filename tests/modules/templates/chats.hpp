@@ -75,10 +75,8 @@ inline data::ChatTemplate chat_template(std::string_view name, std::string_view 
 /// {"messages": [...], "tools": [...]}, roles and content as OpenAI names them.
 inline data::Conversation conversation(const data::OrderedJson& json) {
   data::Conversation made;
-  for (const auto& each : json.at("messages")) {
-    auto message = formats::chat::read_message(each, {{"role"}, {"content"}}, "c.json:1");
-    if (message) made.messages.push_back(*std::move(message));
-  }
+  for (const auto& each : json.at("messages"))
+    made.messages.push_back(formats::chat::read_message(each, {{"role"}, {"content"}}, "c.json:1"));
   if (json.contains("kwargs")) made.template_kwargs = json.at("kwargs");
   if (json.contains("tools")) made.tools = formats::chat::read_tools(json.at("tools"), "c.json:1");
   return made;

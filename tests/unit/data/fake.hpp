@@ -123,6 +123,7 @@ class FakeSource final : public data::SampleSource {
   std::vector<data::SourceSample> samples;
   std::vector<std::filesystem::path> from;
   std::string name = "fake";
+  std::string role_problem_of_all;
   mutable std::atomic<std::int64_t> num_read{0};
 
   std::int64_t size() const override { return std::ssize(samples); }
@@ -131,6 +132,7 @@ class FakeSource final : public data::SampleSource {
     return samples.at(static_cast<std::size_t>(i));
   }
   std::string where(std::int64_t i) const override { return "fake:" + std::to_string(i + 1); }
+  std::string role_problem(std::int64_t) const override { return role_problem_of_all; }
   std::string text(std::span<const std::int32_t> ids) const override { return text_of(ids); }
   std::vector<std::filesystem::path> files() const override { return from; }
   std::string settings() const override { return name; }

@@ -5,6 +5,7 @@
 
 #include "data/tokens/detail/show.hpp"
 #include "data/tokens/load.hpp"
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::report_test {
@@ -129,6 +130,20 @@ TEST(Limits, NameTheShareTheLimitAndTheFirstSample) {
             "65: fake:9: the sample equals an earlier one (2 of 10 samples are so, a share of 0.2; "
             "data.max_duplicates = 0.19 allows no more). Remove the repeated samples, or raise "
             "data.max_duplicates.");
+}
+
+TEST(Limits, OfMessagesThatAreLeftOutNameTheirRole) {
+  FakeSource source;
+  source.add("a", "", bits(Oddity::unknown_role));
+  source.add("b", "c");
+  source.role_problem_of_all = "message 1 has the role \"x\", which the chat template refuses";
+  DatasetOptions options = options_of(8);
+  tests::expect_facts(refusal([&] { load({}, source, Layout::separate, options); }), "65: fake:1",
+                      {"no token", source.role_problem_of_all, "data.roles", "data.on_masked"});
+  options.on_masked = OnMasked::drop;
+  options.limits.unknown_roles = 0.1;
+  tests::expect_facts(refusal([&] { load({}, source, Layout::separate, options); }), "65: fake:1",
+                      {source.role_problem_of_all, "data.max_unknown_roles"});
 }
 
 TEST(Limits, EachLooksAtItsOwnCount) {

@@ -7,6 +7,7 @@
 
 #include "data/text/detail/chat_writer.hpp"
 #include "support/folders.hpp"
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::text_source_test {
@@ -37,20 +38,25 @@ tokenizer::Tokenizer mistral() {
   return ModelFolder("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})").load();
 }
 
-ChatTemplate chatml() {
-  const auto tokenizer = qwen();
-  ChatWriter::Names names{
+ChatWriter::Names names_of(const tokenizer::Tokenizer& tokenizer) {
+  return {
       .bos = "",
-      .eos = "<|im_end|>",
+      .eos = tokenizer.decode(std::vector{tokenizer.eos_id()}, false),
       .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
                .ids = {tokenizer.eos_id()}}};
-  ChatTemplate chat{.name = "chatml",
-                    .text =
-                        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
-                        "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
-                        "'<|im_start|>assistant\\n' }}{% endif %}"};
-  chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names));
+}
+
+ChatTemplate template_of(const tokenizer::Tokenizer& tokenizer, const std::string& jinja) {
+  ChatTemplate chat{.name = "chatml", .text = jinja};
+  chat.writer = std::make_shared<const ChatWriter>(chat.text, names_of(tokenizer));
   return chat;
+}
+
+ChatTemplate chatml() {
+  return template_of(qwen(),
+                     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+                     "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+                     "'<|im_start|>assistant\\n' }}{% endif %}");
 }
 
 /// Samples in memory that may be anything.
@@ -131,6 +137,113 @@ TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   EXPECT_EQ(trained_text(sample, tokenizer), "b<|im_end|>");
   EXPECT_EQ(tokens_of(said("a", "b"), policy, tokenizer).tokens.ids, sample.tokens.ids);
+}
+
+using Turns = std::vector<std::pair<std::string, std::string>>;
+
+/// Roles and texts of the turns of sample 0.
+Turns turns_of(const TextSource& source) {
+  const Tokens tokens = source.sample(0).tokens;
+  const std::vector<Turn> turns = source.turns(0);
+  Turns texts;
+  for (std::size_t t = 0; t < turns.size(); ++t) {
+    const auto begin = static_cast<std::size_t>(turns[t].begin);
+    const auto end =
+        t + 1 < turns.size() ? static_cast<std::size_t>(turns[t + 1].begin) : tokens.ids.size();
+    texts.emplace_back(turns[t].role,
+                       source.text(std::span(tokens.ids).subspan(begin, end - begin)));
+  }
+  return texts;
+}
+
+Sample dialogue() {
+  Sample sample = said("one", "two");
+  for (const ChatMessage& message : said("three", "four").conversation.messages)
+    sample.conversation.messages.push_back(message);
+  return sample;
+}
+
+TEST(TextSource, TurnsAreTheTokensOfTheirMessages) {
+  const TextSource source = source_of(dialogue(), by(chatml()), qwen());
+  const Turns expected = {{"user", "<|im_start|>user\none<|im_end|>\n"},
+                          {"assistant", "<|im_start|>assistant\ntwo<|im_end|>\n"},
+                          {"user", "<|im_start|>user\nthree<|im_end|>\n"},
+                          {"assistant", "<|im_start|>assistant\nfour<|im_end|>\n"}};
+  EXPECT_EQ(turns_of(source), expected);
+  EXPECT_TRUE(source.sample(0).has_turns);
+  EXPECT_FALSE(source_of(said("a", "b"), by(chatml()), qwen()).sample(0).has_turns);
+  // Behind the last answer nothing is written.
+  Sample longer = dialogue();
+  longer.conversation.messages.push_back({ChatRole::user, "five"});
+  EXPECT_EQ(turns_of(source_of(longer, by(chatml()), qwen())), expected);
+}
+
+TEST(TextSource, WhatStandsInNoTurnIsTheTemplates) {
+  const ChatTemplate chat = template_of(
+      mistral(),
+      "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' "
+      "[/INST]' }}{% else %}{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}{{ 'end' }}");
+  const Turns turns = turns_of(source_of(dialogue(), by(chat), mistral()));
+  ASSERT_EQ(turns.size(), 6u);
+  EXPECT_EQ(turns.front(), (Turns::value_type{"template", "<s>"}));
+  EXPECT_EQ(turns[2].first, "assistant");
+  EXPECT_EQ(turns[2].second.substr(turns[2].second.find('t')), "two</s>");
+  EXPECT_EQ(turns.back(), (Turns::value_type{"template", "end"}));
+}
+
+TEST(TextSource, WhatNoTemplateWritesHasNoTurns) {
+  EXPECT_TRUE(source_of(completed("a", "b"), by(chatml()), qwen()).turns(0).empty());
+  TokenizePolicy policy = by(chatml());
+  policy.rewrites = true;
+  EXPECT_EQ(source_of(completed("a", "b"), policy, qwen()).turns(0).size(), 2u);
+}
+
+/// The tokens that end its answers, one text for each.
+std::vector<std::string> ends_of(const TextSource& source) {
+  const SourceSample sample = source.sample(0);
+  std::vector<std::string> ends;
+  for (const TrainedAnswer& answer : sample.answers)
+    ends.push_back(
+        source.text(std::span(sample.tokens.ids)
+                        .subspan(static_cast<std::size_t>(answer.ends_at),
+                                 static_cast<std::size_t>(answer.ends_behind - answer.ends_at))));
+  return ends;
+}
+
+TEST(TextSource, AnswersSayWhatEndsThem) {
+  using Ends = std::vector<std::string>;
+  EXPECT_EQ(ends_of(source_of(dialogue(), by(chatml()), qwen())),
+            (Ends{"<|im_end|>", "<|im_end|>"}));
+  EXPECT_EQ(ends_of(source_of(completed("a", "b"), {}, qwen())), (Ends{"<|im_end|>"}));
+  // One token of the markup where the model has another end, and all of several.
+  const auto ended_by = [&](const std::string& end) {
+    const ChatTemplate chat =
+        template_of(qwen(),
+                    "{% for m in messages %}{{ '<|im_start|>' + m.content }}{% if m.role == "
+                    "'assistant' %}{{ '" +
+                        end + "' }}{% endif %}{% endfor %}");
+    return ends_of(source_of(said("a", "b"), by(chat), qwen()));
+  };
+  EXPECT_EQ(ended_by("<|endoftext|>"), (Ends{"<|endoftext|>"}));
+  EXPECT_EQ(ended_by("<|im_end|><|im_end|>"), (Ends{"<|im_end|><|im_end|>"}));
+  // The next turn begins with one, and that is the end; or with none.
+  EXPECT_EQ(ended_by("."), (Ends{"<|im_start|>"}));
+  const ChatTemplate open = template_of(
+      qwen(), "{% for m in messages %}{{ m.role + ': ' + m.content + '.' }}{% endfor %}");
+  EXPECT_EQ(ends_of(source_of(said("a", "b"), by(open), qwen())), (Ends{""}));
+  TokenizePolicy all = by(chatml());
+  all.train_on = TrainOn::all;
+  EXPECT_TRUE(ends_of(source_of(dialogue(), all, qwen())).empty());
+}
+
+TEST(TextSource, TheModelsEndsAreThoseThatAnExportNames) {
+  TokenizePolicy policy = by(chatml());
+  policy.ends = {5};
+  policy.chat->ends = {5, 7};
+  const std::int32_t eos = qwen().eos_id();
+  EXPECT_EQ(source_of(dialogue(), policy, qwen()).model_ends(), (std::vector{5, 7, eos}));
+  policy.chat->file = "model/chat_template.jinja";
+  EXPECT_EQ(source_of(dialogue(), policy, qwen()).model_ends(), std::vector{5});
 }
 
 TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
@@ -230,6 +343,52 @@ TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
   EXPECT_TRUE(tokenizer.decode(question->prompt, false).ends_with("<|im_start|>assistant\n"));
   EXPECT_FALSE(source_of(completed("a", ""), {}, tokenizer).question(0));
   EXPECT_EQ(source_of(completed("a", "b"), {}, tokenizer).question(0)->shown, "a");
+}
+
+ChatMessage of_role(const std::string& role, std::string text) {
+  ChatMessage message;
+  message.role = ChatRole::other;
+  message.text = text;
+  message.fields = {{"role", role}, {"content", std::move(text)}};
+  return message;
+}
+
+TEST(TextSource, MessagesThatATemplateRefusesAreLeftOutAndNamed) {
+  const tokenizer::Tokenizer tokenizer = qwen();
+  Sample sample = said("a", "b");
+  sample.conversation.messages.push_back(of_role("critic", "c"));
+  sample.conversation.messages.push_back({ChatRole::assistant, "d", {}, {}});
+  const TextSource written = source_of(sample, by(chatml()), tokenizer);
+  EXPECT_EQ(trained_text(written.sample(0), tokenizer), "b<|im_end|>d<|im_end|>");
+  EXPECT_EQ(written.sample(0).oddities, 0u);
+  EXPECT_EQ(written.role_problem(0), "");
+
+  ChatTemplate strict = chatml();
+  strict.writer = std::make_shared<const ChatWriter>(
+      "{% for m in messages %}{{ raise_exception('no') if m.role not in ['user', 'assistant'] }}"
+      "{% endfor %}" +
+          strict.text,
+      names_of(tokenizer));
+  const TextSource source = source_of(sample, by(strict), tokenizer);
+  EXPECT_EQ(trained_text(source.sample(0), tokenizer), "b<|im_end|>");
+  EXPECT_EQ(tokenizer.decode(source.sample(0).tokens.ids, false).find("critic"), std::string::npos);
+  EXPECT_EQ(source.sample(0).oddities, bit(Oddity::unknown_role));
+  EXPECT_EQ(source.role_problem(0),
+            "message 3 has the role \"critic\", which the chat template refuses, so no answer "
+            "behind it is trained");
+  // It may be the assistant under a name that nobody knows.
+  sample.conversation.messages = {sample.conversation.messages[0], of_role("ai", "b")};
+  EXPECT_EQ(source_of(sample, by(chatml()), tokenizer).role_problem(0),
+            "message 2 has the role \"ai\", and none has that of the assistant");
+
+  // The label of a conversation is about all of it.
+  TokenizePolicy labels = by(strict);
+  labels.labels.num_codes = 2;
+  labels.labels.code = [](const core::Json&, const std::string&) { return 1; };
+  tests::expect_facts(refusal([&] { tokens_of(sample, labels, tokenizer); }), "65: memory:1",
+                      {"\"ai\"", "label", "data.roles"});
+  labels.chat = chatml();
+  EXPECT_EQ(tokens_of(sample, labels, tokenizer).oddities, 0u);
 }
 
 TEST(TextSource, SettingsDifferWhereTokensDo) {

@@ -156,6 +156,63 @@ TEST(Origins, OfATextThatIsADictServeBothKindsOfTemplates) {
   EXPECT_THROW(text("'a' + {'x': 1}"), Problem);
 }
 
+TEST(Origins, OfAListThatIsATextServeBothKindsOfTemplates) {
+  const auto json = nlohmann::ordered_json::parse(R"([{"text": "a"}, {"text": "b"}])");
+  Mapping names;
+  names.set("parts", Value::text_and(Text("ab"), Value::from_json(json)));
+  names.set("list", Value::from_json(json));
+  names.set("empty", Value::text_and(Text(""), Value(std::vector<Value>())));
+  const auto text = [&](const std::string& expression) {
+    return Template::parse("{{ " + expression + " }}").render(names, 0).text;
+  };
+  // As the list answers.
+  const auto is_that_of_a_list = [&](const std::string& expression) {
+    std::string of_list = expression;
+    for (std::size_t at = 0; (at = of_list.find("parts", at)) != std::string::npos;)
+      of_list.replace(at, 5, "list");
+    EXPECT_EQ(text(expression), text(of_list)) << expression;
+  };
+  for (const char* test : {"string", "iterable", "sequence", "mapping", "none", "defined", "number",
+                           "lower", "true", "callable"})
+    is_that_of_a_list(std::string("parts is ") + test);
+  for (const char* expression : {"parts | length",
+                                 "parts | count",
+                                 "parts[1:] | tojson",
+                                 "parts | reverse | list",
+                                 "parts | tojson",
+                                 "[parts]",
+                                 "{'a': parts}",
+                                 "parts == 'ab'",
+                                 "parts == list",
+                                 "list == parts",
+                                 "parts != ''",
+                                 "'a' in parts",
+                                 "{'text': 'a'} in parts",
+                                 "parts + [1]",
+                                 "[1] + parts",
+                                 "parts | list",
+                                 "parts | first",
+                                 "parts | map(attribute='text') | join",
+                                 "parts | selectattr('text') | list",
+                                 "parts.count(parts[0])",
+                                 "parts.index(parts[1])",
+                                 "parts | int",
+                                 "parts | float",
+                                 "parts[-1].text",
+                                 "parts | default(7, true) | length",
+                                 "[parts] | select('string') | list",
+                                 "parts is eq(list)",
+                                 "parts | batch(1) | list"})
+    is_that_of_a_list(expression);
+  EXPECT_EQ(text("(not empty) ~ (empty or 7) ~ (empty | length)"), "True70");
+  // As the text does where lists fail, or would be printed.
+  EXPECT_EQ(
+      text("parts ~ '.' ~ (parts | trim) ~ (parts | upper) ~ parts.strip() ~ parts.split('a')"),
+      "ab.abABab['', 'b']");
+  EXPECT_EQ(text("'<' + parts + '>' + ('%s' % parts) + (parts | string)"), "<ab>abab");
+  EXPECT_EQ(text("parts + parts"), "abab");
+}
+
 TEST(Origins, OfNumbersBeyondSixtyFourBitsAreTheirDigits) {
   const std::string digits = "20000000000000000000000";
   const nlohmann::ordered_json json = {{"wei", core::from_digits(digits)}};

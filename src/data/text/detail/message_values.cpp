@@ -64,7 +64,7 @@ Value calls_value(const OrderedJson& calls, std::int32_t message) {
   return values;
 }
 
-/// Content in parts serves templates that take it for a text, too.
+/// Content in parts is a list, and serves templates that take it for a text, too.
 Value parts_value(const OrderedJson& parts, const std::string& text, std::int32_t message) {
   const Origin origin = origin_of(message, Said::content);
   return Value::text_and(Text(text, origin), Value::from_json(parts, origin));
@@ -103,12 +103,14 @@ Value message_value(const ChatMessage& message, std::int32_t number) {
     } else if (name == "tool_calls") {
       value.items.emplace_back(name, calls_value(field, number));
     } else {
-      const bool is_parts = name == "content" && field.is_array();
+      const bool is_parts = name == "content" && field.is_array() &&
+                            (message.role != ChatRole::other || !message.text.empty());
       if (is_parts) {
         value.items.emplace_back(name, parts_value(field, message.text, number));
         continue;
       }
-      const bool is_reasoning = name == "reasoning_content" || name == "thinking";
+      const bool is_reasoning =
+          name == "reasoning_content" || name == "thinking" || name == "reasoning";
       const Said said = name == "content" ? Said::content
                         : is_reasoning    ? Said::reasoning
                                           : Said::other;

@@ -36,12 +36,16 @@ namespace {
         "no token of the sample is trained, its answer lies beyond data.max_seq_length = {}",
         options.max_seq_length);
   }
+  const std::string of_role = cut ? "" : source.role_problem(masked.first);
+  if (!of_role.empty()) problem += ": " + of_role;
+  const char* remedy = cut               ? "Raise data.max_seq_length"
+                       : of_role.empty() ? "Correct or remove it"
+                                         : "Correct or remove it, name the role in data.roles";
   core::fail(core::ErrorKind::input,
              {source.where(masked.first), problem,
               fmt::format("{} such {} would add nothing to the loss", masked.number,
                           masked.number == 1 ? "sample" : "samples"),
-              fmt::format("{}, or set data.on_masked = \"drop\".",
-                          cut ? "Raise data.max_seq_length" : "Correct or remove it")});
+              fmt::format("{}, or set data.on_masked = \"drop\".", remedy)});
 }
 
 /// A limit of the deck and what it is about.
@@ -58,8 +62,10 @@ void check(const SampleSource& source, const DataReport& report, const Limit& li
   const double share = static_cast<double>(count.number) /
                        static_cast<double>(std::max<std::int64_t>(1, report.num_read));
   if (count.number == 0 || share <= limit.largest) return;
+  const std::string of_role =
+      limit.kind == SampleKind::unknown_role ? source.role_problem(count.first) : "";
   core::fail(core::ErrorKind::input,
-             {source.where(count.first), limit.what,
+             {source.where(count.first), of_role.empty() ? limit.what : of_role,
               fmt::format("{} of {} samples are so, a share of {:.3g}; data.{} = {} allows no more",
                           count.number, report.num_read, share, limit.key, limit.largest),
               fmt::format("{}, or raise data.{}.", limit.remedy, limit.key)});
