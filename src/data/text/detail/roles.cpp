@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text/roles.hpp"
+#include "data/text/detail/roles.hpp"
 
 #include <fmt/format.h>
 
