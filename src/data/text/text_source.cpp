@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/text/columns.hpp"
-#include "data/text/roles.hpp"
+#include "data/text/detail/roles.hpp"
 
 namespace finetune::data {
 namespace {

@@ -62,8 +62,8 @@ TEST(Completion, ListsOfMessagesAreConversations) {
   EXPECT_TRUE(messages[3].trained);
   EXPECT_EQ(messages[3].text, "d");
   EXPECT_EQ(reader->sample(1).conversation.messages.at(0).text, "q");
-  const auto other = folder.write(
-      "e.jsonl", R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})");
+  const auto other =
+      folder.write("e.jsonl", R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})");
   EXPECT_EQ(format().open(other, {})->sample(0).conversation.messages.at(0).role,
             data::ChatRole::other);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of roles that only some templates know, and content in parts, as templates see them.
-#include "data/text/roles.hpp"
+#include "data/text/detail/roles.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 
 #include "core/ordered_json.hpp"
 #include "data/text/detail/chat_writer.hpp"
-#include "data/text/roles.hpp"
+#include "data/text/detail/roles.hpp"
 #include "modules/templates/chats.hpp"
 #include "support/json_lines.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text/roles.hpp"
+#include "data/text/detail/roles.hpp"
 
 #include <fmt/format.h>
 
@@ -20,9 +20,11 @@ namespace {
 using Roles = std::vector<std::string>;
 
 bool is_usual(const ChatMessage& message) {
+  if (message.role == ChatRole::other) return false;
   const auto found = message.fields.find("role");
-  return message.role != ChatRole::other &&
-         (found == message.fields.end() || *found == name_of(message.role));
+  if (found == message.fields.end()) return true;
+  const auto* text = found->get_ptr<const std::string*>();
+  return text != nullptr && *text == name_of(message.role);
 }
 
 bool has(const Roles& roles, const std::string& role) {
