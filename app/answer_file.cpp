@@ -47,8 +47,8 @@ std::string text_in(const core::Json& record, const char* field, const std::stri
 }
 
 data::Conversation conversation_in(const data::Records& records, std::int64_t i) {
-  const core::Json record = records.object(i);
-  const core::Json& list = record.at("messages");
+  const data::OrderedJson record = records.object(i);
+  const data::OrderedJson& list = record.at("messages");
   const std::string where = records.where(i);
   data::Conversation conversation;
   const auto refuse = [&](const std::string& problem) {
@@ -57,7 +57,7 @@ data::Conversation conversation_in(const data::Records& records, std::int64_t i)
                 "Correct it: roles are system, user, assistant and tool."});
   };
   if (!list.is_array() || list.empty()) refuse("\"messages\" is no list of messages");
-  for (const core::Json& message : list) {
+  for (const data::OrderedJson& message : list) {
     if (!message.is_object() || !message.contains("role") || !message.contains("content") ||
         !message["role"].is_string() || !message["content"].is_string())
       refuse("a message has no role or no content that is a text");
@@ -65,11 +65,10 @@ data::Conversation conversation_in(const data::Records& records, std::int64_t i)
     if (!role) refuse(fmt::format("there is no role {}", message["role"].dump()));
     conversation.messages.push_back({role->role, message["content"].get<std::string>(), {}, {}});
   }
-  const data::OrderedJson ordered = records.ordered(i);
   conversation.tools = formats::chat::tools_beside(
-      records, record, ordered, data::column_of({}, formats::chat::tools_field), where);
+      records, record, data::column_of({}, formats::chat::tools_field), where);
   conversation.template_kwargs = formats::chat::kwargs_beside(
-      records, record, ordered, data::column_of({}, formats::chat::kwargs_field), where);
+      records, record, data::column_of({}, formats::chat::kwargs_field), where);
   return conversation;
 }
 

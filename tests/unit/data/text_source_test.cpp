@@ -35,23 +35,6 @@ TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
   EXPECT_EQ(tokens_of(said("a", "b"), policy, tokenizer).tokens.ids, sample.tokens.ids);
 }
 
-using Turns = std::vector<std::pair<std::string, std::string>>;
-
-/// Roles and texts of the turns of sample 0.
-Turns turns_of(const TextSource& source) {
-  const Tokens tokens = source.sample(0).tokens;
-  const std::vector<Turn> turns = source.turns(0);
-  Turns texts;
-  for (std::size_t t = 0; t < turns.size(); ++t) {
-    const auto begin = static_cast<std::size_t>(turns[t].begin);
-    const auto end =
-        t + 1 < turns.size() ? static_cast<std::size_t>(turns[t + 1].begin) : tokens.ids.size();
-    texts.emplace_back(turns[t].role,
-                       source.text(std::span(tokens.ids).subspan(begin, end - begin)));
-  }
-  return texts;
-}
-
 TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
   const tokenizer::Tokenizer tokenizer = qwen();
   const std::vector<Segment> parts = {{"the", false}, {"re is", false}, {" th", true}, {"e", true}};

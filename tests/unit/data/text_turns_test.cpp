@@ -7,6 +7,23 @@
 namespace finetune::data::text_turns_test {
 namespace {
 
+using Turns = std::vector<std::pair<std::string, std::string>>;
+
+/// Roles and texts of the turns of sample 0.
+Turns turns_of(const TextSource& source) {
+  const Tokens tokens = source.sample(0).tokens;
+  const std::vector<Turn> turns = source.turns(0);
+  Turns texts;
+  for (std::size_t t = 0; t < turns.size(); ++t) {
+    const auto begin = static_cast<std::size_t>(turns[t].begin);
+    const auto end =
+        t + 1 < turns.size() ? static_cast<std::size_t>(turns[t + 1].begin) : tokens.ids.size();
+    texts.emplace_back(turns[t].role,
+                       source.text(std::span(tokens.ids).subspan(begin, end - begin)));
+  }
+  return texts;
+}
+
 Sample dialogue() {
   Sample sample = said("one", "two");
   for (const ChatMessage& message : said("three", "four").conversation.messages)
@@ -14,7 +31,7 @@ Sample dialogue() {
   return sample;
 }
 
-TEST(TextSource, TurnsAreTheTokensOfTheirMessages) {
+TEST(TextTurns, TurnsAreTheTokensOfTheirMessages) {
   const TextSource source = source_of(dialogue(), by(chatml()), qwen());
   const Turns expected = {{"user", "<|im_start|>user\none<|im_end|>\n"},
                           {"assistant", "<|im_start|>assistant\ntwo<|im_end|>\n"},
@@ -29,7 +46,7 @@ TEST(TextSource, TurnsAreTheTokensOfTheirMessages) {
   EXPECT_EQ(turns_of(source_of(longer, by(chatml()), qwen())), expected);
 }
 
-TEST(TextSource, WhatStandsInNoTurnIsTheTemplates) {
+TEST(TextTurns, WhatStandsInNoTurnIsTheTemplates) {
   const ChatTemplate chat = template_of(
       mistral(),
       "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' "
@@ -42,7 +59,7 @@ TEST(TextSource, WhatStandsInNoTurnIsTheTemplates) {
   EXPECT_EQ(turns.back(), (Turns::value_type{"template", "end"}));
 }
 
-TEST(TextSource, WhatNoTemplateWritesHasNoTurns) {
+TEST(TextTurns, WhatNoTemplateWritesHasNoTurns) {
   EXPECT_TRUE(source_of(completed("a", "b"), by(chatml()), qwen()).turns(0).empty());
   TokenizePolicy policy = by(chatml());
   policy.rewrites = true;
@@ -61,7 +78,7 @@ std::vector<std::string> ends_of(const TextSource& source) {
   return ends;
 }
 
-TEST(TextSource, AnswersSayWhatEndsThem) {
+TEST(TextTurns, AnswersSayWhatEndsThem) {
   using Ends = std::vector<std::string>;
   EXPECT_EQ(ends_of(source_of(dialogue(), by(chatml()), qwen())),
             (Ends{"<|im_end|>", "<|im_end|>"}));
@@ -87,7 +104,7 @@ TEST(TextSource, AnswersSayWhatEndsThem) {
   EXPECT_TRUE(ends_of(source_of(dialogue(), all, qwen())).empty());
 }
 
-TEST(TextSource, TheModelsEndsAreThoseThatAnExportNames) {
+TEST(TextTurns, TheModelsEndsAreThoseThatAnExportNames) {
   TokenizePolicy policy = by(chatml());
   policy.ends = {5};
   policy.chat->ends = {5, 7};

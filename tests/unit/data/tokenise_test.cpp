@@ -8,6 +8,7 @@
 
 #include "core/json.hpp"
 #include "data/text/prompt.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::data::tokenise_test {
