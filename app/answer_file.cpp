@@ -14,6 +14,8 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "data/text/columns.hpp"
+#include "formats/chat/message.hpp"
 #include "output_lock.hpp"
 
 namespace finetune::app {
@@ -44,7 +46,10 @@ std::string text_in(const core::Json& record, const char* field, const std::stri
   return record.at(field).get<std::string>();
 }
 
-data::Conversation conversation_in(const core::Json& list, const std::string& where) {
+data::Conversation conversation_in(const data::Records& records, std::int64_t i) {
+  const core::Json record = records.object(i);
+  const core::Json& list = record.at("messages");
+  const std::string where = records.where(i);
   data::Conversation conversation;
   const auto refuse = [&](const std::string& problem) {
     core::fail(core::ErrorKind::input,
@@ -60,6 +65,11 @@ data::Conversation conversation_in(const core::Json& list, const std::string& wh
     if (!role) refuse(fmt::format("there is no role {}", message["role"].dump()));
     conversation.messages.push_back({role->role, message["content"].get<std::string>(), {}, {}});
   }
+  const data::OrderedJson ordered = records.ordered(i);
+  conversation.tools = formats::chat::tools_beside(
+      records, record, ordered, data::column_of({}, formats::chat::tools_field), where);
+  conversation.template_kwargs = formats::chat::kwargs_beside(
+      records, record, ordered, data::column_of({}, formats::chat::kwargs_field), where);
   return conversation;
 }
 

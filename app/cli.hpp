@@ -87,6 +87,7 @@ struct Arguments {
   bool is_instruction = false;          ///< generate: wrap the prompt as Alpaca data do
   bool is_chat = false;                 ///< generate: wrap the prompt as the chat template does
   std::string chat_template = "model";  ///< generate: the template's name
+  std::string template_kwargs;          ///< generate: names for the template, as JSON
   std::string system;                   ///< generate: the system message, if there is one
 
   std::vector<std::string> adapters;       ///< generate: PEFT folders

@@ -129,16 +129,21 @@ core::DType dtype_of(const EvaluateArguments& how, core::DType of_files) {
 
 constexpr const char* key_of_template = "chat template of the model";
 
-data::ChatTemplate chat_of(const fs::path& folder, const tokenizer::Tokenizer& tokenizer,
+/// That of the adapter's folder, where it has one, or the model's.
+data::ChatTemplate chat_of(const Candidate& candidate, const tokenizer::Tokenizer& tokenizer,
                            const train::Registry& registry) {
-  const data::ModelTemplates there = data::model_templates(folder, key_of_template);
+  const fs::path of_adapter = folder_with_template(
+      candidate.uses_adapter ? candidate.adapter : fs::path(), key_of_template);
+  const data::ModelTemplates there =
+      data::model_templates(of_adapter.empty() ? candidate.folder : of_adapter, key_of_template);
   if (!there.standard && there.named.empty())
     core::fail(core::ErrorKind::input,
-               {folder.string(), "the model has no chat template",
+               {candidate.folder.string(), "the model has no chat template",
                 "a task with chat = true asks as a user does, and evaluate takes the model's own "
                 "template",
                 "Put chat_template.jinja into the folder, or leave out chat = true."});
-  return data::choose_template("model", folder, tokenizer, registry.templates, key_of_template);
+  return data::choose_template("model", candidate.folder, tokenizer, registry.templates,
+                               key_of_template, of_adapter);
 }
 
 /// All tasks of one model; nothing if it was stopped.
@@ -153,7 +158,7 @@ std::optional<std::vector<tasks::Outcome>> ask(
   engine.uses_adapter = candidate.uses_adapter;
   train::Asked who{engine, tokenizer, candidate.name};
   comm::agree_all(world, [&] {
-    if (tasks::any_talks(asked)) who.chat = chat_of(candidate.folder, tokenizer, registry);
+    if (tasks::any_talks(asked)) who.chat = chat_of(candidate, tokenizer, registry);
   });
   std::vector<tasks::Outcome> outcomes;
   for (const tasks::AskedTask& one : asked) {

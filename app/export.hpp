@@ -50,7 +50,8 @@ void add_card(const ExportJob& job, const std::string& base_model, const std::st
 
 /// Adds the chat template that the run's deck named, if it is not the model's own: as
 /// chat_template.jinja, and beside a whole model in its tokenizer_config.json; the token that ends
-/// an answer goes to generation_config.json.
+/// an answer goes to generation_config.json. data.template_kwargs become its defaults, or those of
+/// the model's own templates.
 void add_chat_template(const ExportJob& job, bool is_whole_model,
                        std::map<std::string, std::string>& texts);
 

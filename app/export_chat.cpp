@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "core/error.hpp"
@@ -10,6 +11,7 @@
 #include "data/records/records.hpp"
 #include "data/text/chat_template.hpp"
 #include "data/text/model_template.hpp"
+#include "deck/deck.hpp"
 #include "export.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "weights/folder.hpp"
@@ -30,13 +32,29 @@ const data::ChatTemplate* template_of(const ExportJob& job) {
   return found == job.registry.templates.end() ? nullptr : &*found;
 }
 
-/// Whether the model's folder says the same already.
-bool is_of_model(const ExportJob& job, const data::ChatTemplate& chat) {
+/// data.template_kwargs of the run's deck.
+data::OrderedJson kwargs_of(const ExportJob& job) {
+  data::OrderedJson kwargs;
+  const checkpoint::Texts& fixed = job.found.state.fixed;
+  const auto there = fixed.find("data.template_kwargs");
+  if (there == fixed.end()) return kwargs;
+  deck::Deck deck(fmt::format("[data]\ntemplate_kwargs = {}\n", there->second),
+                  job.found.folder.string(), {});
+  deck.table("data", "The data of the run.")
+      .values({.name = "template_kwargs",
+               .restart = deck::Restart::fixed,
+               .sentence = "Names that the chat template is given."},
+              kwargs);
+  deck.finish();
+  return kwargs;
+}
+
+/// Those of the model's folder; none where they cannot be read, so that no run had them.
+data::ModelTemplates templates_of_model(const ExportJob& job) {
   try {
-    const auto text = data::model_templates(job.model_folder).standard;
-    return text && *text == data::without_marks(chat.text);
+    return data::model_templates(job.model_folder);
   } catch (const core::Error&) {
-    return false;  // what cannot be read is replaced
+    return {};
   }
 }
 
@@ -86,23 +104,68 @@ std::string with_ends(data::OrderedJson config, const Ends& ends) {
   return config.dump(2) + "\n";
 }
 
+/// Programs that know one of the older places must not find another template there.
+void add_to_older_places(const ExportJob& job, std::map<std::string, std::string>& texts,
+                         const std::function<void(data::OrderedJson& config)>& change) {
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    auto config = json_of(job, name);
+    if (!config) continue;
+    const data::OrderedJson before = *config;
+    change(*config);
+    if (*config != before) texts[name] = config->dump(2) + "\n";
+  }
+}
+
+/// The model's own templates, with the run's names for them as their defaults.
+void add_own_templates(const ExportJob& job, const data::OrderedJson& kwargs, bool is_whole_model,
+                       std::map<std::string, std::string>& texts) {
+  const data::ModelTemplates own = templates_of_model(job);
+  bool differs = false;
+  const auto add = [&](const std::string& name, const std::string& text) {
+    texts[name] = data::with_defaults(text, kwargs);
+    differs = differs || texts[name] != text;
+  };
+  if (own.standard) add("chat_template.jinja", *own.standard);
+  for (const auto& [name, text] : own.named)
+    // A name of a list may be that of no file.
+    if (std::filesystem::path(name).filename() == name)
+      add(fmt::format("additional_chat_templates/{}.jinja", name), text);
+  if (!differs) {
+    std::erase_if(texts, [](const auto& file) { return file.first.ends_with(".jinja"); });
+    return;
+  }
+  log::info("the model's chat template has data.template_kwargs of the run as its defaults");
+  if (!is_whole_model) return;
+  add_to_older_places(job, texts, [&](data::OrderedJson& config) {
+    const auto found = config.find("chat_template");
+    if (found == config.end()) return;
+    const auto change = [&](data::OrderedJson& text) {
+      if (text.is_string()) text = data::with_defaults(text.get<std::string>(), kwargs);
+    };
+    change(*found);
+    if (!found->is_array()) return;
+    for (data::OrderedJson& each : *found)
+      if (each.is_object() && each.contains("template")) change(each["template"]);
+  });
+}
+
 }  // namespace
 
 void add_chat_template(const ExportJob& job, bool is_whole_model,
                        std::map<std::string, std::string>& texts) {
+  const data::OrderedJson kwargs = kwargs_of(job);
   const data::ChatTemplate* chat = template_of(job);
-  if (chat == nullptr || is_of_model(job, *chat)) return;
-  const std::string jinja = data::without_marks(chat->text);
+  if (chat == nullptr) {
+    if (!kwargs.empty()) add_own_templates(job, kwargs, is_whole_model, texts);
+    return;
+  }
+  const std::string jinja = data::with_defaults(data::without_marks(chat->text), kwargs);
+  if (templates_of_model(job).standard == jinja) return;
   texts["chat_template.jinja"] = jinja;
   log::info(fmt::format("chat_template.jinja is the template \"{}\" of the run", chat->name));
   if (!is_whole_model) return;
-  // Programs that know one of the older places must not find another template there.
-  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
-    auto config = json_of(job, name);
-    if (!config) continue;
-    (*config)["chat_template"] = jinja;
-    texts[name] = config->dump(2) + "\n";
-  }
+  add_to_older_places(job, texts,
+                      [&](data::OrderedJson& config) { config["chat_template"] = jinja; });
   const auto ends = ends_of(job, *chat);
   if (!ends) return;
   const char* generation = "generation_config.json";

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "comm/agree.hpp"
 #include "commands.hpp"
@@ -16,6 +15,7 @@
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
+#include "formats/chat/calls.hpp"
 #include "model_folders.hpp"
 #include "option_names.hpp"
 #include "train/corpus/corpus.hpp"
@@ -36,6 +36,14 @@ train::Sampling sampling_of(const Arguments& arguments, const comm::Communicator
   sampling.max_tokens = arguments.max_tokens;
   sampling.vocab_size = tokenizer.vocab_size();
   return sampling;
+}
+
+core::OrderedJson kwargs_of(const Arguments& arguments) {
+  try {
+    return formats::chat::read_template_kwargs(arguments.template_kwargs, "--template-kwargs");
+  } catch (const core::Error& error) {
+    throw core::Error(core::ErrorKind::command_line, error.what());
+  }
 }
 
 int generate_one(const Generator& of) {
@@ -104,13 +112,11 @@ data::ChatTemplate chat_template_of(const Generator& of, const std::string& adap
                {"finetune generate", fmt::format("there is no chat template \"{}\"", name),
                 fmt::format("there are {}", fmt::join(names, ", ")), "Use one of these."});
   }
-  std::filesystem::path folder;
-  if (!adapter.empty()) {
-    const data::ModelTemplates own = data::model_templates(adapter, "--template");
-    if (own.standard || !own.named.empty()) folder = adapter;
-  }
-  return data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template",
-                               folder);
+  data::ChatTemplate chat =
+      data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template",
+                            folder_with_template(adapter, "--template"));
+  chat.kwargs = kwargs_of(of.arguments);
+  return chat;
 }
 
 Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,

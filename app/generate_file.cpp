@@ -38,10 +38,19 @@ struct Asked {
 /// Other columns of data mean nothing here, but one whose name is nearly that of a setting is
 /// misspelt, and would be left out of account without a word.
 void require_known_keys(const core::Json& record, const std::string& where) {
-  static const std::vector<std::string> known = {
-      "id",         "prompt", "messages", "temperature",
-      "top_k",      "top_p",  "min_p",    "repetition_penalty",
-      "max_tokens", "seed",   "stop"};
+  static const std::vector<std::string> known = {"id",
+                                                 "prompt",
+                                                 "messages",
+                                                 "temperature",
+                                                 "top_k",
+                                                 "top_p",
+                                                 "min_p",
+                                                 "repetition_penalty",
+                                                 "max_tokens",
+                                                 "seed",
+                                                 "stop",
+                                                 "tools",
+                                                 "chat_template_kwargs"};
   for (const auto& [key, value] : record.items()) {
     if (std::ranges::find(known, key) != known.end()) continue;
     if (const auto meant = core::nearest(key, known))
@@ -91,11 +100,12 @@ std::vector<std::string> read_stops(const core::Json& record, const std::string&
 std::string settings_of(const Generator& of, const std::string& models) {
   const Arguments& a = of.arguments;
   const train::Sampling& s = of.sampling;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", a.path, models,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}", a.path, models,
                      fmt::join(a.adapters, " "), core::name(of.options.numbers.compute),
                      s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, a.seed,
                      a.max_tokens, a.num_answers, fmt::join(a.stops, "\n"), a.is_chat,
-                     a.is_instruction, a.chat_template, a.system, a.shows_log_probs);
+                     a.is_instruction, a.chat_template, a.system, a.shows_log_probs,
+                     a.template_kwargs);
 }
 
 std::unique_ptr<data::Records> open_prompts(const std::string& file) {
@@ -124,7 +134,7 @@ std::vector<Asked> read_prompts(const Generator& of, const std::string& models) 
     Prompt prompt;
     if (record.contains("messages")) {
       if (!chat) chat = chat_template_of(of);
-      prompt = prompt_of(of, *chat, conversation_in(record.at("messages"), where), where);
+      prompt = prompt_of(of, *chat, conversation_in(*records, i), where);
     } else if (record.contains("prompt")) {
       prompt = prompt_of(of, text_in(record, "prompt", where), where);
     } else {

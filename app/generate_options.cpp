@@ -45,6 +45,10 @@ void add_generate(CLI::App& app, Arguments& arguments) {
       ->add_option("--template", arguments.chat_template,
                    "With --chat: name of a template, if the model's own is not known")
       ->needs(chat);
+  generate
+      ->add_option("--template-kwargs", arguments.template_kwargs,
+                   "With --chat: names for the template, {\"enable_thinking\": false}")
+      ->needs(chat);
   generate->add_option("--system", arguments.system, "With --chat: the system message")
       ->needs(chat);
   generate

@@ -161,8 +161,9 @@ std::vector<Text> read_texts(const Generator& of, const Labeller& labeller,
                              const std::string& identity) {
   const auto records = data::open_records(of.arguments.file);
   const std::string how =
-      fmt::format("{} {} {} {} {}", of.arguments.path, fmt::join(of.arguments.adapters, " "),
-                  core::name(of.options.numbers.compute), of.arguments.chat_template, identity);
+      fmt::format("{} {} {} {} {}{}", of.arguments.path, fmt::join(of.arguments.adapters, " "),
+                  core::name(of.options.numbers.compute), of.arguments.chat_template, identity,
+                  of.arguments.template_kwargs);
   std::vector<Text> texts;
   for (std::int64_t i = 0; i < records->size(); ++i) {
     const core::Json record = records->object(i);
@@ -171,7 +172,7 @@ std::vector<Text> read_texts(const Generator& of, const Labeller& labeller,
               .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16),
               .ids = {}};
     if (record.contains("messages"))
-      text.ids = labeller.ids_of(conversation_in(record.at("messages"), where), where);
+      text.ids = labeller.ids_of(conversation_in(*records, i), where);
     else if (record.contains("text"))
       text.ids = labeller.ids_of(text_in(record, "text", where), where);
     else

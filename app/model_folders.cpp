@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "data/text/model_template.hpp"
 
 namespace finetune::app {
 
@@ -13,6 +14,13 @@ bool is_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   // No adapter is an empty path, which must not name the current folder.
   return !folder.empty() && std::filesystem::exists(folder / "input.resolved.toml", ignored);
+}
+
+std::filesystem::path folder_with_template(const std::filesystem::path& adapter,
+                                           const std::string& key) {
+  if (adapter.empty()) return {};
+  const data::ModelTemplates own = data::model_templates(adapter, key);
+  return own.standard || !own.named.empty() ? adapter : std::filesystem::path();
 }
 
 std::filesystem::path without_last_slash(const std::filesystem::path& folder) {

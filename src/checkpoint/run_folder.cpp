@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "checkpoint/format/detail/folder.hpp"
 #include "core/error.hpp"
@@ -54,10 +56,23 @@ std::string new_id() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+/// A job that was just killed may hold its lock for as long as its processes take to end: the next
+/// start, which its script makes at once, waits for that.
+core::Locked lock_soon(int file) {
+  constexpr auto longest = std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + longest;
+  core::Locked locked = core::try_lock(file, core::Lock::exclusive);
+  while (locked == core::Locked::held_by_another && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    locked = core::try_lock(file, core::Lock::exclusive);
+  }
+  return locked;
+}
+
 core::File lock(const fs::path& root, Access access) {
   core::File file(root / lock_name, core::File::Mode::create_or_write, core::ErrorKind::create);
   ::fchmod(file.descriptor(), file_mode(access));
-  const core::Locked locked = core::try_lock(file.descriptor(), core::Lock::exclusive);
+  const core::Locked locked = lock_soon(file.descriptor());
   if (locked == core::Locked::yes) {
     const std::string owner = describe_this_job();
     if (::ftruncate(file.descriptor(), 0) == 0) file.write_at(0, std::as_bytes(std::span(owner)));

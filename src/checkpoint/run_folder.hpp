@@ -32,7 +32,8 @@ std::vector<std::string> foreign_entries(const std::filesystem::path& root);
 class RunFolder {
  public:
   /// Makes the folder if it is missing, tries that files can be written, synced, renamed and
-  /// removed in it, and locks it (`.lock`) until this object goes or the process ends.
+  /// removed in it, and locks it (`.lock`) until this object goes or the process ends. Who holds it
+  /// has 5 s to end first.
   /// Throws: ErrorKind::create with the reason, or naming the job that holds it.
   RunFolder(const std::filesystem::path& root, Access access);
 

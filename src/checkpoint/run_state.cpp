@@ -23,6 +23,7 @@ template <typename State, typename Visit>
 void visit_fields(State& state, const Visit& visit) {
   visit("metrics_bytes", state.metrics_bytes, OnRestart::needed);
   visit("data_fingerprint", state.data_fingerprint, OnRestart::needed);
+  visit("data_tokens", state.data_tokens, OnRestart::needed);
   visit("fixed", state.fixed, OnRestart::needed);
   visit("source_dtypes", state.source_dtypes, OnRestart::needed);
   visit("loss_scale", state.loss_scale, OnRestart::needed);

@@ -61,12 +61,13 @@ struct Score {
 /// from the step. Optional fields came with later versions, or are not of every run.
 struct RunState {
   std::int64_t step = 0;
-  std::int64_t metrics_bytes = 0;  ///< of metrics.jsonl; what comes later belongs to lost steps
-  std::string data_fingerprint = {};
-  Texts source_dtypes = {};                    ///< tensor name -> dtype of the file it came from
-  core::Json loss_scale = {};                  ///< null where the precision needs none
-  std::optional<std::int64_t> threads = {};    ///< of a rank
-  std::optional<std::string> arithmetic = {};  ///< how its products are computed
+  std::int64_t metrics_bytes = 0;     ///< of metrics.jsonl; what comes later belongs to lost steps
+  std::string data_fingerprint = {};  ///< of tokens, and of which are trained
+  std::optional<std::string> data_tokens = {};  ///< of the tokens alone
+  Texts source_dtypes = {};                     ///< tensor name -> dtype of the file it came from
+  core::Json loss_scale = {};                   ///< null where the precision needs none
+  std::optional<std::int64_t> threads = {};     ///< of a rank
+  std::optional<std::string> arithmetic = {};   ///< how its products are computed
   std::optional<std::string> run_id = {};
   std::optional<double> validation_loss = {};      ///< of these very weights
   std::optional<Score> score = {};                 ///< likewise, by what checkpoint.best_by names

@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <vector>
 
+#include "core/detail/json_builder.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/ordered_json.hpp"
 #include "core/text.hpp"
 
 namespace finetune::core {
 namespace {
-
-constexpr int deepest = 64;
 
 std::string position(std::string_view text, std::size_t byte, const std::string& where,
                      std::int64_t first_line) {
@@ -24,23 +22,16 @@ std::string position(std::string_view text, std::size_t byte, const std::string&
   return fmt::format("{}:{}:{}", where, line, before.size() - line_start + 1);
 }
 
-/// The start of a text that may be as long as the file. (A character cut in two is escaped when it
-/// is printed.)
-std::string start_of(std::string text) {
-  constexpr std::size_t longest = 300;
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
-}
-
 /// "syntax error while parsing object ..." without the library's own prefix and byte position.
 std::string reason(const std::string& what) {
   const std::size_t colon = what.rfind(": ", what.find("; last read"));
-  return start_of(colon == std::string::npos ? what : what.substr(colon + 2));
+  return detail::start_of(colon == std::string::npos ? what : what.substr(colon + 2));
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text, const std::string& where, std::int64_t first_line,
-                std::int64_t most_values) {
+/// What parse_json and ordered_json do.
+template <typename Value>
+Value parse_checked(std::string_view text, const std::string& where, std::int64_t first_line,
+                    std::int64_t most_values) {
   if (const auto bad = invalid_utf8(text)) {
     fail(ErrorKind::input,
          {position(text, *bad, where, first_line),
@@ -52,41 +43,30 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
     fail(ErrorKind::input, {position(text, nul, where, first_line), "a NUL byte", "JSON is text",
                             "Correct or remove this entry."});
   }
-  std::vector<std::set<std::string>> keys;
-  std::int64_t num_values = 0;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    const bool begins =
-        event != Json::parse_event_t::object_end && event != Json::parse_event_t::array_end;
-    if (begins && event != Json::parse_event_t::key && ++num_values > most_values) {
-      fail(ErrorKind::input,
-           {where, fmt::format("JSON holds more than {} values", with_commas(most_values)),
-            "they would take many times the memory of the text", "Is it the right file?"});
-    }
-    if (depth > deepest) {
-      fail(ErrorKind::input,
-           {where, fmt::format("JSON is nested deeper than {} levels", deepest),
-            "such files only occur as attacks", "Remove the file, or create it again."});
-    }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      fail(ErrorKind::input, {where,
-                              fmt::format("JSON key \"{}\" occurs twice",
-                                          start_of(one_line(value.get<std::string>()))),
-                              "only one of the two could be meant", "Remove one."});
-    }
-    return true;
-  };
   try {
-    return Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
+    detail::JsonBuilder<Value> builder(where, most_values);
+    Value::sax_parse(text, &builder);
+    return builder.take();
+  } catch (const nlohmann::detail::parse_error& error) {
     fail(ErrorKind::input,
          {position(text, error.byte == 0 ? 0 : error.byte - 1, where, first_line), "broken JSON",
           reason(error.what()), "Correct this place, or get the file again."});
-  } catch (const Json::out_of_range& error) {
+  } catch (const nlohmann::detail::out_of_range& error) {
     fail(ErrorKind::input,
          {where, "a JSON number is out of range", reason(error.what()), "Correct the number."});
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where, std::int64_t first_line,
+                std::int64_t most_values) {
+  return parse_checked<Json>(text, where, first_line, most_values);
+}
+
+OrderedJson ordered_json(std::string_view text, const std::string& where, std::int64_t first_line,
+                         std::int64_t most_values) {
+  return parse_checked<OrderedJson>(text, where, first_line, most_values);
 }
 
 Json read_json(const std::filesystem::path& path, std::int64_t limit_bytes) {

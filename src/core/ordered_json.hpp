@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON that is written again: objects keep the order of their fields, whole numbers their digits.
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -11,9 +13,10 @@ namespace finetune::core {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Parses `text`, which parse_json has accepted. A whole number that no 64 bits hold, which the
-/// library would round to a double, keeps its digits as Python's json does: see exact_digits.
-OrderedJson ordered_json(std::string_view text);
+/// As parse_json (core/json.hpp). A whole number that no 64 bits hold, which the library would
+/// round to a double, keeps its digits as Python's json does: see exact_digits.
+OrderedJson ordered_json(std::string_view text, const std::string& where = "",
+                         std::int64_t first_line = 1, std::int64_t most_values = 1'000'000);
 
 /// The digits of a whole number outside of the 64 bits of any integer type ("-" in front if it is
 /// negative), or nothing for every other value. Such a number is a value of type `binary` with the

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,17 @@ std::size_t sequence_length(std::string_view text) {
   if (first == 0xF0 && second < 0x90) return 0;  // overlong
   if (first == 0xF4 && second > 0x8F) return 0;  // beyond U+10FFFF
   return length;
+}
+
+/// How many bytes of `text` are ASCII, counted in words of eight: most texts are.
+std::size_t ascii_words(std::string_view text) {
+  constexpr std::uint64_t high_bits = 0x8080808080808080;
+  std::size_t i = 0;
+  for (std::uint64_t word = 0; i + sizeof word <= text.size(); i += sizeof word) {
+    std::memcpy(&word, text.data() + i, sizeof word);
+    if ((word & high_bits) != 0) break;
+  }
+  return i;
 }
 
 /// The code point of a valid UTF-8 sequence of two or three bytes; 0 for one of another length.
@@ -89,6 +102,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::optional<std::size_t> invalid_utf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
+    i += ascii_words(text.substr(i));
+    if (i == text.size()) break;
     const std::size_t length = sequence_length(text.substr(i));
     if (length == 0) return i;
     i += length;

@@ -118,8 +118,8 @@ void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> 
          "Alpaca, completion and chats: column of a system message. Empty: \"system\", if present.",
          columns.system);
   column("tools_column",
-         "Chats: column of the functions the model may call, a list or its JSON text. Empty: "
-         "\"tools\", if present.",
+         "Lists of messages: column of the functions the model may call, a list or its JSON text. "
+         "Empty: \"tools\", if present.",
          columns.tools);
   column("label_column", "Labelled: column of the text's label. Empty: \"label\".", columns.label);
   column("tokens_column", "Tokens: column of their ids. Empty: \"input_ids\".", columns.tokens);
@@ -166,7 +166,8 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .restart = Restart::fixed,
                 .sentence = "How conversations are written for the model. auto: as the format says "
                             "(alpaca, completion), otherwise as the model does; model: as the "
-                            "model's tokenizer_config.json says, for any format."},
+                            "model's tokenizer_config.json says, for any format. A template that "
+                            "writes the day writes 26 July 2024 in training."},
                data.chat_template, choices);
   table.text({.name = "model_template",
               .restart = Restart::fixed,
@@ -266,8 +267,9 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
       data.shuffle_block, {.min = 0});
   table.boolean({.name = "allow_changed",
                  .restart = Restart::free,
-                 .sentence = "Continue from a checkpoint although the training data have changed; "
-                             "otherwise that is an error."},
+                 .sentence = "Continue from a checkpoint although the training data, or which "
+                             "of their tokens are trained, have changed; otherwise that is an "
+                             "error."},
                 data.allow_changed);
 }
 

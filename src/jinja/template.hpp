@@ -3,7 +3,9 @@
 // Templates in Jinja as models of the Hugging Face Hub bring them for conversations, or as tasks
 // have them, and what they make of values. Source: the language of Jinja 3.1, with the additions of
 // transformers (loop controls, generation blocks, tojson, raise_exception, strftime_now), in a
-// sandbox: nothing can be changed but namespaces.
+// sandbox: nothing can be changed but namespaces. Not known are templates of several files
+// (extends, block, include, import), translations, escaping by itself (autoescape), {% do %}, and
+// of filters pprint, random, striptags, urlize and xmlattr.
 
 #include <cstddef>
 #include <cstdint>

@@ -217,7 +217,11 @@ std::string to_repr(const Value& value) {
 Origin data_origin(const Value& value) {
   Origin last;
   const auto see = [&](const Value& inner) {
-    if (const Origin origin = data_origin(inner); origin.is_data()) last = origin;
+    const Origin origin = data_origin(inner);
+    if (!origin.is_data()) return;
+    const bool is_another = last.is_data() && origin.element != last.element;
+    last = origin;
+    if (is_another) last.element = Origin::none;
   };
   if (value.is_string()) return value.text().data_origin();
   if (value.is_sequence())

@@ -242,7 +242,8 @@ struct JsonStyle {
 };
 /// As Python's json.dumps. Throws: Problem for what JSON does not have.
 std::string to_json(const Value& value, const JsonStyle& style = {});
-/// Of the last text in it that data say; none if there is none.
+/// Of the last text in it that data say, but of no element if several say some of it; none if
+/// there is none.
 Origin data_origin(const Value& value);
 
 /// Negative, zero or positive: as Python's < between numbers, strings or sequences.

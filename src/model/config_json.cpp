@@ -246,6 +246,17 @@ void read_ties_of_whole(const core::Json& config, const std::string& where, Arch
   a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
 }
 
+void read_ties_of_whole(const core::Json& config, const std::string& where, bool of_class,
+                        Architecture& a) {
+  constexpr const char* key = "tie_word_embeddings";
+  const ConfigReader whole(config, where);
+  const ConfigReader text = text_config(config, where);
+  if (!whole.has(key) && text.has(key) && a.tied_embeddings != of_class)
+    text.fail(key, a.tied_embeddings ? "is true" : "is false",
+              "some programs read it beside text_config alone, where it is missing");
+  a.tied_embeddings = whole.boolean(key, of_class);
+}
+
 double read_balance(const ConfigReader& config) {
   const double coefficient = config.real("router_aux_loss_coef", 0.001);
   if (coefficient < 0)

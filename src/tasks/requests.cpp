@@ -35,7 +35,7 @@ class Asker {
 
   Question ask(const data::Records& records, std::int64_t i) const {
     const std::string where = records.where(i);
-    jinja::Mapping names = data::names_of(records, i);
+    jinja::Mapping names = data::names_of(records.object(i));
     Question question{.index = i, .prompt = {}};
     if (task_.kind != Kind::choices) {
       question.prompt = prompt_.write(names, where);

@@ -97,7 +97,9 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
 
 TextToEncode TextToEncode::part(std::size_t begin, std::size_t end) const {
   TextToEncode stretch{text.substr(begin, end - begin), special.within(begin, end)};
-  auto place = std::upper_bound(counted.begin(), counted.end(), begin);
+  // A place where a stretch begins is the end of the one before, if there is one.
+  auto place =
+      begin == 0 ? counted.begin() : std::upper_bound(counted.begin(), counted.end(), begin);
   for (; place != counted.end() && *place <= end; ++place)
     stretch.counted.push_back(*place - begin);
   return stretch;
@@ -220,7 +222,7 @@ Encoded Tokenizer::Parts::encode(const TextToEncode& text, Encode options) const
   if (whole) ids.insert(ids.end(), post_processor.before.begin(), post_processor.before.end());
   encoded.num_before = ids.size();
   auto workspace = workspaces_.take();
-  encode_text(text, continues, is_template && is_sentencepiece, *workspace, encoded);
+  encode_text(text, continues, is_template && own_space_is_prefix, *workspace, encoded);
   workspaces_.give_back(std::move(workspace));
   check_growth(text.text.size(), ids.size() - encoded.num_before);
   if (whole) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());

@@ -29,7 +29,8 @@ enum class Encode : unsigned {
   /// The start of a document, with its prefix, but without the tokens of the post-processor: for
   /// text whose template has written them.
   /// A space that such a text has where SentencePiece puts its prefix is that prefix: with
-  /// SentencePiece's own files no second one is put, as Mistral's library has it.
+  /// SentencePiece's own files no second one is put, as Mistral's library has it, unless
+  /// tokenizer_config.json says "legacy", which is the Hugging Face library's.
   no_ends = 4,
 };
 

@@ -121,7 +121,8 @@ void copy_file(const fs::path& folder, const std::string& name, const fs::path& 
 }
 
 /// Chat templates beside the model's default.
-void copy_templates(const fs::path& folder, const fs::path& target) {
+void copy_templates(const fs::path& folder, const fs::path& target,
+                    const std::map<std::string, std::string>& in_place) {
   constexpr const char* name = "additional_chat_templates";
   std::error_code ignored, problem;
   if (!fs::is_directory(folder / name, ignored)) return;
@@ -131,8 +132,9 @@ void copy_templates(const fs::path& folder, const fs::path& target) {
                 "Check the path and its permissions.");
   for (fs::directory_iterator i(folder / name, ignored), end; !ignored && i != end;
        i.increment(ignored))
-    if (i->path().extension() == ".jinja")
-      copy_file(folder / name, i->path().filename().string(), target / name);
+    if (const std::string file = i->path().filename().string();
+        file.ends_with(".jinja") && !in_place.contains(fmt::format("{}/{}", name, file)))
+      copy_file(folder / name, file, target / name);
 }
 
 void copy_description(const fs::path& folder, const fs::path& target,
@@ -149,7 +151,7 @@ void copy_description(const fs::path& folder, const fs::path& target,
   for (const std::string& name : names) {
     if (describes_model(name) && !in_place.contains(name)) copy_file(folder, name, target);
   }
-  copy_templates(folder, target);
+  copy_templates(folder, target, in_place);
 }
 
 /// F16 ends at 65504: rounding beyond would put an infinity into the model without a word.
@@ -259,8 +261,10 @@ void write_folder(const fs::path& out, const ExportPlan& plan, const Fill& fill,
   const fs::path target = prepare(out);
   TemporaryFolder folder(target.string() + fmt::format(".tmp.{}", ::getpid()));
   if (!copy_from.empty()) copy_description(copy_from, folder.path(), plan.texts);
-  for (const auto& [name, text] : plan.texts)
+  for (const auto& [name, text] : plan.texts) {
+    fs::create_directories((folder.path() / name).parent_path());
     core::write_text_atomically(folder.path() / name, text);
+  }
   const std::vector<ExportFile> files = plan_files(plan);
   for (const ExportFile& file : files) {
     SafetensorsWriter writer(folder.path() / file.name, file.tensors);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "core/json.hpp"
 #include "support/folders.hpp"
 #include "support/residence.hpp"
 
@@ -59,6 +60,57 @@ TEST_F(GenerateTemplate, IsThatOfAnAdaptersFolder) {
                                      " --dtype fp32 < typed.txt"},
                                 folder);
   EXPECT_EQ(talk.out, marked + answer("plain", "").out + marked) << talk.text();
+}
+
+TEST_F(GenerateTemplate, IsGivenNames) {
+  const fs::path folder = empty_folder("generate.kwargs"),
+                 golden = source_folder() / "tests/golden";
+  fs::copy(golden / "models/llama", folder / "model");
+  fs::copy_file(golden / "tokenizers/llama3/tokenizer.json", folder / "model/tokenizer.json");
+  std::ofstream(folder / "model/tokenizer_config.json") << R"({"eos_token": "<|end_of_text|>"})";
+  std::ofstream(folder / "model/chat_template.jinja")
+      << "{{ tools[0].name if tools }}{% for m in messages %}{{ (mood or '') + m.content }}"
+         "{{ eos_token if m.role == 'assistant' }}{% endfor %}";
+  const auto run = [&](const Words& more) {
+    Words words = {"generate", "model", "--max-tokens", "8", "--dtype", "fp32"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_finetune(1, words, folder);
+  };
+  const auto text = [&](const Words& more) {
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return outcome.out.substr(0, outcome.out.size() - 1);
+  };
+  const std::string plain = text({"Count.", "--chat"}), glad = text({"glad: Count.", "--chat"}),
+                    add = text({"addCount.", "--chat"});
+  ASSERT_NE(plain, glad);
+  ASSERT_NE(plain, add);
+  const std::string mood = R"({"mood": "glad: "})";
+  EXPECT_EQ(text({"Count.", "--chat", "--template-kwargs", mood}), glad);
+  const std::string messages = R"("messages": [{"role": "user", "content": "Count."}])";
+  std::ofstream(folder / "prompts.jsonl")
+      << "{" << messages << "}\n{" << messages << R"(, "chat_template_kwargs": )" << mood << "}\n{"
+      << messages << R"(, "tools": [{"name": "add"}], "chat_template_kwargs": "{\"mood\")"
+      << R"(: \"\"}"})"
+      << "\n";
+  const auto texts = [&](const std::string& output, const Words& more) {
+    Words words = {"--file", "prompts.jsonl", "-o", output};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    Words lines;
+    std::ifstream file(folder / output);
+    for (std::string line; std::getline(file, line);)
+      lines.push_back(core::Json::parse(line).at("text"));
+    return lines;
+  };
+  EXPECT_EQ(texts("own.jsonl", {}), (Words{plain, glad, add}));
+  EXPECT_EQ(texts("both.jsonl", {"--chat", "--template-kwargs", mood}), (Words{glad, glad, add}));
+  for (const char* broken : {"[1]", "{", "3"}) {
+    const Outcome outcome = run({"Count.", "--chat", "--template-kwargs", broken});
+    EXPECT_TRUE(outcome.ended_with(64)) << outcome.text();
+    EXPECT_EQ(count(outcome.err, "--template-kwargs"), 1) << outcome.err;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // stopped, keeps the best by it, and ends early.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -165,6 +166,56 @@ TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
   const Outcome none = run_finetune(2, {"evaluate", quickstart("model"), "-o", "none"}, folder);
   EXPECT_TRUE(none.ended_with(64)) << none.text();
   EXPECT_EQ(count(none.text(), "names no task"), 1) << none.text();
+}
+
+TEST_F(Tasks, TalkAsTheRunWasTrainedTo) {
+  const fs::path folder = empty_folder("tasks.kwargs");
+  write_deck(folder);
+  fs::copy(quickstart("model"), folder / "model");
+  std::ofstream(folder / "model/chat_template.jinja")
+      << "{% for m in messages %}{{ (mood or 'glad') + ': ' + m.content }}"
+         "{{ eos_token if m.role == 'assistant' }}{% endfor %}";
+  const std::string choices = file_text(folder / "choices.toml");
+  std::ofstream(folder / "choices.toml") << "[task]\nchat = true" << choices.substr(6);
+  const Words talks = {"model.path=model",
+                       "data.template=model",
+                       "train.max_steps=1",
+                       "evaluate.steps=0",
+                       "evaluate.tasks=[\"choices.toml\"]",
+                       "checkpoint.save_steps=1"};
+  const auto run = [&](const char* output, const Words& more) {
+    Words all = talks;
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = train(folder, 1, output, all);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return values_of(step(folder / output, 0), "step 0");
+  };
+  const std::string calm = "data.template_kwargs={ mood = \"calm\" }";
+  const core::Json plain = run("plain", {});
+  ASSERT_GT(plain.size(), 0u);
+  const core::Json whole = run("whole", {calm});
+  EXPECT_NE(whole, plain);
+  EXPECT_EQ(run("adapted", {calm, "adapter.name=lora"}), whole);
+  ASSERT_EQ(run_finetune(1, {"export", "adapted", "adapter"}, folder).exit_code, 0);
+  const auto asked = [&](const Words& of, const char* output) {
+    Words all = {"evaluate"};
+    all.insert(all.end(), of.begin(), of.end());
+    all.insert(all.end(), {"--tasks", "choices.toml", "--dtype", "fp32", "-o", output});
+    const Outcome outcome = run_finetune(1, all, folder);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  };
+  ASSERT_EQ(run_finetune(1, {"export", "--dtype", "float32", "whole", "out"}, folder).exit_code, 0);
+  asked({"out"}, "of_run");
+  EXPECT_EQ(values_of(folder / "of_run", "out"), values_of(step(folder / "whole", 1), "step 1"));
+  asked({"model", "--adapter", "adapter"}, "of_adapter");
+  EXPECT_EQ(values_of(folder / "of_adapter", "model"), plain);
+  const core::Json of_adapter = values_of(folder / "of_adapter", "adapter");
+  const core::Json wanted = values_of(step(folder / "adapted", 1), "step 1");
+  ASSERT_EQ(of_adapter.size(), wanted.size());
+  for (const auto& [name, value] : wanted.items())
+    EXPECT_NEAR(of_adapter.at(name).get<double>(), value.get<double>(),
+                1e-5 * std::abs(value.get<double>()))
+        << name;
 }
 
 TEST_F(Tasks, AskTheSameOnEveryMesh) {

@@ -98,5 +98,49 @@ TEST(LeftStepOfAStart, ThatIsTheFirstOfItsStartSavesNothingAndSaysSo) {
   EXPECT_FALSE(fs::exists(job.output() / "step-0000000000"));
 }
 
+/// A validation, which votes after every micro-batch, is left at its `hit`th vote since the start.
+Outcome leave_validation(const Job& job, int ranks, int hit) {
+  return run_with_fault(job, ranks,
+                        "stop.vote:*:*:flip,validate.pass:" + std::to_string(ranks - 1) + ":" +
+                            std::to_string(hit) + ":usr1");
+}
+
+TEST(LeftValidation, IsDoneAgainWhereverItWas) {
+  constexpr int ranks = 2, votes = 2;  // of three micro-batches
+  std::vector<std::string> deck = long_steps("FULL_SHARD");
+  deck.push_back("data.validation_fraction=0.25");
+  const Job straight("left.valid.straight", deck), left("left.valid", deck);
+  const Outcome whole = straight.run(ranks);
+  ASSERT_EQ(whole.exit_code, 0) << whole.text();
+
+  // Before the first step there is nothing to save.
+  Outcome outcome = leave_validation(left, ranks, 2);
+  EXPECT_EQ(outcome.exit_code, exit_resubmit_older) << outcome.text();
+  constexpr const char* is_left = "the validation is left in its midst and done again by the next";
+  EXPECT_EQ(count(outcome.out, is_left), 1) << outcome.text();
+  EXPECT_FALSE(fs::exists(left.output() / "step-0000000000"));
+
+  // The step that was just done is saved, and validated by the next start, which is stopped in it.
+  outcome = leave_validation(left, ranks, votes + 1);
+  EXPECT_EQ(outcome.exit_code, exit_resubmit) << outcome.text();
+  EXPECT_EQ(count(outcome.out, is_left), 1) << outcome.text();
+  EXPECT_TRUE(fs::exists(left.output() / "step-0000000002"));
+  outcome = leave_validation(left, ranks, 1);
+  EXPECT_EQ(outcome.exit_code, exit_resubmit_older) << outcome.text();
+  EXPECT_EQ(count(outcome.out, is_left), 1) << outcome.text();
+
+  // That of the end, behind those of steps 2 and 4.
+  outcome = leave_validation(left, ranks, 2 * votes + 1);
+  EXPECT_EQ(outcome.exit_code, exit_resubmit) << outcome.text();
+  EXPECT_EQ(count(outcome.out, "stopped after step 5 of 5"), 1) << outcome.text();
+  outcome = left.run(ranks);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.out, "validation loss"), 1) << outcome.text();
+
+  expect_same_metrics(left, straight);
+  EXPECT_TRUE(left.checkpoint_bytes(5) == straight.checkpoint_bytes(5));
+  EXPECT_EQ(count(left.run(ranks).out, "nothing left to do"), 1);
+}
+
 }  // namespace
 }  // namespace finetune::tests::left_step_test

@@ -143,6 +143,47 @@ TEST(Publish, TheTemplateOfTheRunGoesWithTheModel) {
   EXPECT_EQ(generated.exit_code, 0) << generated.text();
 }
 
+TEST(Publish, NamesForTheTemplateAreItsDefaults) {
+  const Job job = begun_job("publish.kwargs",
+                            {"data.template=model", "data.template_kwargs={ mood = \"calm\" }"});
+  make_chat_model(job);
+  const std::string own =
+      "{% for m in messages %}{{ mood }}{{ m.content }}{{ eos_token }}{% endfor %}";
+  write_file(job.model() / "tokenizer_config.json",
+             core::Json{{"eos_token", "<|endoftext|>"},
+                        {"chat_template",
+                         {{{"name", "default"}, {"template", own}},
+                          {{"name", "tool_use"}, {"template", "{{ tools }}" + own}},
+                          {{"name", "../rag"}, {"template", own}}}}}
+                 .dump());
+  const Outcome run = job.run(1);
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  ASSERT_EQ(export_to(job, "out").exit_code, 0);
+  const fs::path out = job.folder() / "out";
+  const std::string defaults = "{% if mood is not defined %}{% set mood = \"calm\" %}{% endif %}\n";
+  EXPECT_EQ(read_file(out / "chat_template.jinja"), defaults + own);
+  EXPECT_EQ(read_file(out / "additional_chat_templates/tool_use.jinja"),
+            defaults + "{{ tools }}" + own);
+  EXPECT_FALSE(fs::exists(out / "rag.jinja"));
+  EXPECT_EQ(json_in(out / "tokenizer_config.json").at("chat_template").at(2).at("template"),
+            defaults + own);
+}
+
+TEST(Publish, NamesThatNoTemplateReadsChangeNothing) {
+  const Job job = begun_job("publish.no_kwargs",
+                            {"data.template=model", "data.template_kwargs={ mood = \"calm\" }"});
+  make_chat_model(job);
+  write_file(job.model() / "tokenizer_config.json",
+             R"({"eos_token": "<|endoftext|>", "chat_template":)"
+             R"( "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"})");
+  const Outcome run = job.run(1);
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  ASSERT_EQ(export_to(job, "out").exit_code, 0);
+  EXPECT_FALSE(fs::exists(job.folder() / "out/chat_template.jinja"));
+  EXPECT_EQ(read_file(job.folder() / "out/tokenizer_config.json"),
+            read_file(job.model() / "tokenizer_config.json"));
+}
+
 TEST(Publish, TheTemplateIsTheOneThatTransformersApplies) {
   const Job job = begun_job("publish.transformers", {"data.template=chatml"});
   if (run_program({"python3", "-c", "import transformers, jinja2"}, job.folder()).exit_code != 0)

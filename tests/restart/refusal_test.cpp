@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "restart/job.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::tests::refusal_test {
 namespace {
@@ -59,6 +60,64 @@ TEST_P(Refusal, OfChangedDataNamesThem) {
   const Outcome allowed = job.run(GetParam(), {"data.allow_changed=true"});
   EXPECT_EQ(allowed.exit_code, 0) << allowed.text();
   EXPECT_EQ(count(allowed.err, "warning: data.json is not what the run in"), 1) << allowed.err;
+}
+
+/// A template whose answers train what `answer` writes.
+std::string chat_template(const std::string& answer) {
+  return "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}" + answer +
+         "{% else %}{{ m.content }}{% endif %}\n{% endfor %}"
+         "{% if add_generation_prompt %}assistant: {% endif %}";
+}
+
+/// The message that begins so, behind warnings of too small batches.
+std::string said_from(const Outcome& outcome, const std::string& begin) {
+  const auto at = outcome.err.find(begin);
+  return at == std::string::npos ? outcome.err : said_in(outcome.err.substr(at));
+}
+
+TEST_P(Refusal, OfOtherMasksOfTheSameTokensShowsAConversationBothWays) {
+  const Job job(name("masks"), short_run("32-true"));
+  core::Json data = core::Json::array();
+  for (int i = 0; i < 23; ++i) {
+    core::Json messages = core::Json::array();
+    for (const char* number : {"one", "two"}) {
+      messages.push_back({{"role", "user"}, {"content", "Say " + std::string(number)}});
+      messages.push_back({{"role", "assistant"}, {"content", number + std::to_string(i)}});
+    }
+    data.push_back({{"messages", messages}});
+  }
+  write_file(job.data(), data.dump());
+  const fs::path jinja = job.model() / "chat_template.jinja";
+  write_file(jinja, chat_template("{{ m.content }}{{ eos_token }}"));
+  const Outcome begun = job.run(1, {"train.stop_after_steps=2"});
+  ASSERT_EQ(begun.exit_code, 75) << begun.text();
+  expect_line_about(begun.out, {"<|end_of_text|> 46 of 46"});
+  expect_line_about(begun.out, {"1 of 23", "data.json:1: entry 1", "model/chat_template.jinja"});
+
+  // Another template, whose tokens and masks are the same.
+  write_file(jinja, "{# later #}" + chat_template("{{ m.content }}{{ eos_token }}"));
+  const Outcome same = job.run(GetParam(), {"train.stop_after_steps=1"});
+  EXPECT_EQ(same.exit_code, 75) << same.text();
+
+  write_file(jinja,
+             chat_template("{% generation %}{{ m.content }}{% endgeneration %}{{ eos_token }}"));
+  const Outcome refused = job.run(GetParam());
+  EXPECT_EQ(refused.exit_code, 78);
+  expect_message(said_from(refused, "error: data.json"), "error: data.json",
+                 {"output/step-0000000003", "data.allow_changed", "23 of 23",
+                  "data.json:1: entry 1", "+ one0", "+ one0<|end_of_text|>"});
+  expect_line_about(refused.out, {"46 of 46", "<|end_of_text|> 0"});
+  // Where nobody knows what the run was trained on, what is read now is shown.
+  const Outcome alone = job.run(GetParam(), {"data.cache=false"});
+  EXPECT_EQ(alone.exit_code, 78);
+  expect_message(said_from(alone, "error: data.json"), "error: data.json",
+                 {"data.allow_changed", "data.json:1: entry 1", "+ one0"});
+  EXPECT_EQ(count(alone.err, "<|end_of_text|>"), 2) << "once for each answer: " << alone.err;
+
+  const Outcome allowed = job.run(GetParam(), {"data.allow_changed=true"});
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.text();
+  expect_message(said_from(allowed, "warning: data.json"), "warning: data.json",
+                 {"output/step-0000000003", "data.allow_changed", "+ one0<|end_of_text|>"});
 }
 
 TEST_P(Refusal, OfAnotherModelNamesATensor) {

@@ -41,13 +41,13 @@ class AlpacaReader final : public data::RecordReader {
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
-    const core::Json record = records().object(i);
+    const data::OrderedJson record = records().object(i);
     // A template writes all of the prompt.
     const bool is_written = instruction_.is_written();
-    const std::string instruction = instruction_.read(records(), i, record, sample.where);
+    const std::string instruction = instruction_.read(record, sample.where);
     const std::string input =
         is_written ? "" : data::optional_text_field(record, input_, sample.where);
-    const std::string output = output_.read(records(), i, record, sample.where);
+    const std::string output = output_.read(record, sample.where);
     const std::string system = data::optional_text_field(record, system_, sample.where);
     auto& messages = sample.conversation.messages;
     std::string prompt = is_written ? instruction : alpaca_prompt(instruction, input);
@@ -64,12 +64,12 @@ class AlpacaReader final : public data::RecordReader {
   }
 
   /// Whether there was any.
-  bool add_history(const core::Json& record, data::Sample& sample) const {
-    const core::Json* found = data::find_field(record, history_, sample.where);
+  bool add_history(const data::OrderedJson& record, data::Sample& sample) const {
+    const data::OrderedJson* found = data::find_field(record, history_, sample.where);
     if (found == nullptr || (found->is_string() && found->get_ref<const std::string&>().empty()))
       return false;
-    const core::Json turns = data::structured(*found, history_.name, sample.where);
-    const auto is_pair = [](const core::Json& turn) {
+    const data::OrderedJson turns = data::structured(*found, history_.name, sample.where);
+    const auto is_pair = [](const data::OrderedJson& turn) {
       return turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
     };
     if (!turns.is_array() || !std::ranges::all_of(turns, is_pair))
@@ -78,7 +78,7 @@ class AlpacaReader final : public data::RecordReader {
                   fmt::format("field \"{}\" is no list of pairs", core::one_line(history_.name)),
                   "what was said before is [[question, answer], ...], of texts",
                   "Correct it, or name another field in data.columns.history."});
-    for (const core::Json& turn : turns) {
+    for (const data::OrderedJson& turn : turns) {
       sample.conversation.messages.push_back({data::ChatRole::user, turn[0].get<std::string>()});
       sample.conversation.messages.push_back(
           {data::ChatRole::assistant, turn[1].get<std::string>()});
@@ -100,7 +100,7 @@ data::Format format() {
   format.fields = {instruction_field, input_field, output_field, system_field, history_field};
   format.prompt_fields = {instruction_field.name, input_field.name};
   format.answer_fields = {output_field.name};
-  format.fits = [](const core::Json& record, const Columns& columns) {
+  format.fits = [](const data::OrderedJson& record, const Columns& columns) {
     const bool fits =
         data::has_column(record, columns, instruction_field) &&
         (!columns.answer_template.empty() || data::has_column(record, columns, output_field));

@@ -80,13 +80,9 @@ bool is_blank(const OrderedJson& json) {
 
 }  // namespace
 
-OrderedJson parse_text(const std::string& text, const std::string& where) {
-  core::parse_json(text, where);
-  return core::ordered_json(text);
-}
-
 ReadCalls read_calls(const OrderedJson& json, const std::string& where) {
-  if (json.is_string()) return read_calls(parse_text(json.get<std::string>(), where), where);
+  if (json.is_string())
+    return read_calls(core::ordered_json(json.get<std::string>(), where), where);
   ReadCalls read;
   const auto add = [&](const OrderedJson& call) {
     read.calls.push_back(read_call(call, where));
@@ -97,13 +93,14 @@ ReadCalls read_calls(const OrderedJson& json, const std::string& where) {
     return read;
   }
   for (const OrderedJson& each : json)
-    add(each.is_string() ? parse_text(each.get<std::string>(), where) : each);
+    add(each.is_string() ? core::ordered_json(each.get<std::string>(), where) : each);
   return read;
 }
 
 std::vector<std::string> read_tools(const OrderedJson& json, const std::string& where) {
   if (is_blank(json)) return {};
-  const OrderedJson tools = json.is_string() ? parse_text(json.get<std::string>(), where) : json;
+  const OrderedJson tools =
+      json.is_string() ? core::ordered_json(json.get<std::string>(), where) : json;
   if (tools.is_null()) return {};
   if (tools.is_object()) return {data::dump_json(tools)};
   if (!tools.is_array())
@@ -112,7 +109,8 @@ std::vector<std::string> read_tools(const OrderedJson& json, const std::string& 
   std::vector<std::string> texts;
   for (const OrderedJson& each : tools) {
     const std::string at = fmt::format("{}: function {}", where, texts.size() + 1);
-    const OrderedJson tool = each.is_string() ? parse_text(each.get<std::string>(), at) : each;
+    const OrderedJson tool =
+        each.is_string() ? core::ordered_json(each.get<std::string>(), at) : each;
     if (!tool.is_object())
       refuse_at(at, fmt::format("is of type {}", tool.type_name()),
                 "a function is an object, { ... }, or its JSON text", "Correct it.");
@@ -123,7 +121,8 @@ std::vector<std::string> read_tools(const OrderedJson& json, const std::string& 
 
 OrderedJson read_template_kwargs(const OrderedJson& json, const std::string& where) {
   if (is_blank(json)) return nullptr;
-  const OrderedJson names = json.is_string() ? parse_text(json.get<std::string>(), where) : json;
+  const OrderedJson names =
+      json.is_string() ? core::ordered_json(json.get<std::string>(), where) : json;
   if (names.is_null() || names.is_object()) return names;
   refuse_at(where, fmt::format("is of type {}", names.type_name()),
             "names for the chat template are an object, { ... }, or its JSON text", "Correct it.");

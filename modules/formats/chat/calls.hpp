@@ -16,10 +16,6 @@ struct ReadCalls {
   data::OrderedJson list = data::OrderedJson::array();
 };
 
-/// JSON that stands in a text, numbers with their digits. Throws: ErrorKind::input as
-/// core::parse_json.
-data::OrderedJson parse_text(const std::string& text, const std::string& where);
-
 /// One call or a list of them, {"name": ..., "arguments": ...}, alone or as the "function" of a
 /// call, or the JSON text of either; arguments are JSON or its text. Throws: ErrorKind::input
 /// beginning with `where` for what calls no function, or broken JSON.

@@ -23,7 +23,6 @@ using data::Column;
 using data::Columns;
 
 constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
-constexpr data::Field tools_field{"tools", &Columns::tools, "data.tools_column"};
 
 constexpr data::Field list_field(const char* name) {
   return {name, &Columns::conversation, "data.conversation_column"};
@@ -64,27 +63,21 @@ class ChatReader final : public data::RecordReader {
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     sample.oddities = oddities_;
-    const core::Json record = records().object(i);
-    const data::OrderedJson ordered = records().ordered(i);
+    const data::OrderedJson record = records().object(i);
     if (turns_.empty())
-      read_list(record, ordered, sample);
+      read_list(record, sample);
     else
       read_turns(record, sample);
     add_system(record, sample);
-    const std::string at =
-        fmt::format("{}: field \"{}\"", sample.where, core::one_line(tools_.name));
-    sample.conversation.tools =
-        read_tools(beside(records(), record, ordered, tools_, sample.where), at);
-    sample.conversation.template_kwargs =
-        kwargs_beside(records(), record, ordered, kwargs_, sample.where);
+    sample.conversation.tools = tools_beside(records(), record, tools_, sample.where);
+    sample.conversation.template_kwargs = kwargs_beside(records(), record, kwargs_, sample.where);
   }
 
-  void read_list(const core::Json& record, const data::OrderedJson& ordered,
-                 data::Sample& sample) const {
+  void read_list(const data::OrderedJson& record, data::Sample& sample) const {
     const Column& column = column_of(record);
-    data::field(record, column, sample.where);
-    const data::OrderedJson list = data::structured(
-        messages_of(records(), ordered.at(column.name), names_), column.name, sample.where);
+    const data::OrderedJson list =
+        data::structured(messages_of(records(), data::field(record, column, sample.where), names_),
+                         column.name, sample.where);
     if (!list.is_array()) {
       core::fail(
           core::ErrorKind::input,
@@ -97,7 +90,7 @@ class ChatReader final : public data::RecordReader {
   }
 
   /// What user and assistant say by turns, each in a column; the first two are always there.
-  void read_turns(const core::Json& record, data::Sample& sample) const {
+  void read_turns(const data::OrderedJson& record, data::Sample& sample) const {
     std::optional<std::string> missing;
     for (std::size_t t = 0; t < turns_.size(); ++t) {
       const Column column{turns_[t], fmt::format("data.turn_columns[{}]", t), t < 2};
@@ -117,7 +110,7 @@ class ChatReader final : public data::RecordReader {
     }
   }
 
-  const Column& column_of(const core::Json& record) const {
+  const Column& column_of(const data::OrderedJson& record) const {
     const auto there = std::ranges::find_if(
         lists_, [&](const Column& column) { return record.contains(column.name); });
     return there == lists_.end() ? lists_.front() : *there;
@@ -134,7 +127,7 @@ class ChatReader final : public data::RecordReader {
                 "there is nothing to learn from it", "Remove this sample."});
   }
 
-  void add_system(const core::Json& record, data::Sample& sample) const {
+  void add_system(const data::OrderedJson& record, data::Sample& sample) const {
     const std::string text = data::optional_text_field(record, system_, sample.where);
     if (text.empty()) return;
     auto& messages = sample.conversation.messages;
@@ -189,7 +182,7 @@ Dialect sharegpt_dialect() {
 }
 
 /// As data::structured; what is broken is for the reader of all records to say.
-core::Json list_in(const core::Json& value, const std::string& name) {
+data::OrderedJson list_in(const data::OrderedJson& value, const std::string& name) {
   try {
     return data::structured(value, name, name);
   } catch (const core::Error&) {
@@ -199,20 +192,20 @@ core::Json list_in(const core::Json& value, const std::string& name) {
 
 /// Whether the record's conversation is written down like this. One without messages tells nothing;
 /// turns in columns of their own are of the format "chat".
-bool is_of(const Dialect& dialect, const core::Json& record, const Columns& columns) {
+bool is_of(const Dialect& dialect, const data::OrderedJson& record, const Columns& columns) {
   if (!columns.turns.empty())
     return dialect.name == "chat" && record.contains(columns.turns.front());
   const FieldNames names = FieldNames::chosen(columns, dialect.fields);
-  const auto has_any = [](const core::Json& message, const std::vector<std::string>& names) {
+  const auto has_any = [](const data::OrderedJson& message, const std::vector<std::string>& names) {
     return std::ranges::any_of(names,
                                [&](const std::string& name) { return message.contains(name); });
   };
   for (const Column& column : lists_of(dialect, columns)) {
     const auto there = record.find(column.name);
     if (there == record.end()) continue;
-    const core::Json list = list_in(*there, column.name);
+    const data::OrderedJson list = list_in(*there, column.name);
     if (!list.is_array() || list.empty()) continue;
-    const core::Json& first = list.front();
+    const data::OrderedJson& first = list.front();
     return first.is_object() && has_any(first, names.role);
   }
   return false;
@@ -220,7 +213,7 @@ bool is_of(const Dialect& dialect, const core::Json& record, const Columns& colu
 
 data::Format detected(const Dialect& dialect) {
   data::Format format = format_of(dialect);
-  format.fits = [dialect](const core::Json& record, const Columns& columns) {
+  format.fits = [dialect](const data::OrderedJson& record, const Columns& columns) {
     return is_of(dialect, record, columns) ? data::Fit::strong : data::Fit::no;
   };
   return format;
@@ -230,7 +223,7 @@ data::Format detected(const Dialect& dialect) {
 
 data::Format format() {
   data::Format format = format_of(any_dialect());
-  format.fits = [](const core::Json& record, const Columns& columns) {
+  format.fits = [](const data::OrderedJson& record, const Columns& columns) {
     const bool is_other =
         is_of(messages_dialect(), record, columns) || is_of(sharegpt_dialect(), record, columns);
     const bool fits = !is_other && is_of(any_dialect(), record, columns);

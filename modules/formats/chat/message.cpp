@@ -86,7 +86,7 @@ void add_part(const OrderedJson& part, ChatMessage& message, Content& content,
     message.reasoning += value();
     content.shown.push_back(part);
   } else if (kind == "tool_call") {
-    add_calls(parse_text(value(), where), message, content, where);
+    add_calls(core::ordered_json(value(), where), message, content, where);
   } else {
     refuse(where,
            kind.empty() ? "has a part without a \"type\""
@@ -285,7 +285,7 @@ ChatMessage read_message(const OrderedJson& json, const FieldNames& names,
   if (named->is_call) {
     message.calls.clear();
     content.calls = OrderedJson::array();
-    add_calls(parse_text(message.text, where), message, content, where);
+    add_calls(core::ordered_json(message.text, where), message, content, where);
     message.text.clear();
     content.shown = "";
   }
@@ -313,18 +313,23 @@ OrderedJson messages_of(const data::Records& records, OrderedJson list, const Fi
   return list;
 }
 
-OrderedJson beside(const data::Records& records, const core::Json& record,
-                   const OrderedJson& ordered, const data::Column& column,
-                   const std::string& where) {
-  if (data::find_field(record, column, where) == nullptr) return nullptr;
-  const OrderedJson& value = ordered.at(column.name);
-  return records.pads_nulls() ? data::without_nulls(value) : value;
+OrderedJson beside(const data::Records& records, const data::OrderedJson& record,
+                   const data::Column& column, const std::string& where) {
+  const OrderedJson* value = data::find_field(record, column, where);
+  if (value == nullptr) return nullptr;
+  return records.pads_nulls() ? data::without_nulls(*value) : *value;
 }
 
-OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
-                          const OrderedJson& ordered, const data::Column& column,
-                          const std::string& where) {
-  return read_template_kwargs(beside(records, record, ordered, column, where),
+std::vector<std::string> tools_beside(const data::Records& records,
+                                      const data::OrderedJson& record, const data::Column& column,
+                                      const std::string& where) {
+  return read_tools(beside(records, record, column, where),
+                    fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
+}
+
+OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson& record,
+                          const data::Column& column, const std::string& where) {
+  return read_template_kwargs(beside(records, record, column, where),
                               fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
 }
 

@@ -45,18 +45,24 @@ void add_messages(const data::OrderedJson& list, const FieldNames& names, const 
 data::OrderedJson messages_of(const data::Records& records, data::OrderedJson list,
                               const FieldNames& names);
 
-/// A field beside the messages, or null; of tables without what only other records have. `ordered`
-/// is `record`. Throws: ErrorKind::input as data::find_field.
-data::OrderedJson beside(const data::Records& records, const core::Json& record,
-                         const data::OrderedJson& ordered, const data::Column& column,
-                         const std::string& where);
+/// A field beside the messages, or null; of tables without what only other records have.
+/// Throws: ErrorKind::input as data::find_field.
+data::OrderedJson beside(const data::Records& records, const data::OrderedJson& record,
+                         const data::Column& column, const std::string& where);
+
+/// The column of functions on offer.
+inline constexpr data::Field tools_field{"tools", &data::Columns::tools, "data.tools_column"};
+
+/// What `beside` has there. Throws: also as read_tools.
+std::vector<std::string> tools_beside(const data::Records& records,
+                                      const data::OrderedJson& record, const data::Column& column,
+                                      const std::string& where);
 
 /// The column of names for the template.
 inline constexpr data::Field kwargs_field{"chat_template_kwargs"};
 
 /// What `beside` has there. Throws: also as read_template_kwargs.
-data::OrderedJson kwargs_beside(const data::Records& records, const core::Json& record,
-                                const data::OrderedJson& ordered, const data::Column& column,
-                                const std::string& where);
+data::OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson& record,
+                                const data::Column& column, const std::string& where);
 
 }  // namespace finetune::formats::chat

@@ -25,8 +25,8 @@ class LabelledReader final : public data::RecordReader {
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
-    const core::Json record = records().object(i);
-    sample.segments = {{text_.read(records(), i, record, sample.where), false}};
+    const data::OrderedJson record = records().object(i);
+    sample.segments = {{text_.read(record, sample.where), false}};
     sample.label = data::field(record, label_, sample.where);
   }
 

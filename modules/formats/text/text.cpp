@@ -116,7 +116,7 @@ data::Format format() {
   };
   data::Format format{"text", data::Layout::continuous, open};
   // Many data sets of instructions hold each sample as one text besides.
-  format.fits = [](const core::Json& record, const data::Columns& columns) {
+  format.fits = [](const data::OrderedJson& record, const data::Columns& columns) {
     if (!data::has_column(record, columns, text_field)) return data::Fit::no;
     return data::column_of(columns, text_field).chosen ? data::Fit::strong : data::Fit::weak;
   };

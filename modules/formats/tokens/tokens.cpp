@@ -27,9 +27,9 @@ constexpr data::Field mask_field{"attention_mask"};
 using Ids = std::vector<std::int32_t>;
 
 /// A list of integers from `least` up.
-Ids integers(const core::Json& given, const std::string& name, std::int32_t least,
+Ids integers(const data::OrderedJson& given, const std::string& name, std::int32_t least,
              const std::string& where) {
-  const core::Json value = data::structured(given, name, where);
+  const data::OrderedJson value = data::structured(given, name, where);
   const auto refuse = [&](const std::string& problem) {
     core::fail(core::ErrorKind::input,
                {where, fmt::format("field \"{}\" {}", name, problem),
@@ -39,7 +39,7 @@ Ids integers(const core::Json& given, const std::string& name, std::int32_t leas
   if (!value.is_array()) refuse(fmt::format("is of type {}", value.type_name()));
   Ids ids;
   ids.reserve(value.size());
-  for (const core::Json& each : value) {
+  for (const data::OrderedJson& each : value) {
     if (!each.is_number_integer()) refuse(fmt::format("holds a {}", each.type_name()));
     const auto id = each.get<std::int64_t>();
     if (id < least || id > std::numeric_limits<std::int32_t>::max())
@@ -80,16 +80,16 @@ class TokensReader final : public data::RecordReader {
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
-    const core::Json record = records().object(i);
+    const data::OrderedJson record = records().object(i);
     const std::string& where = sample.where;
     Ids ids = integers(data::field(record, ids_, where), ids_.name, 0, where);
     Ids labels = ids;
-    if (const core::Json* given = data::find_field(record, labels_, where)) {
+    if (const data::OrderedJson* given = data::find_field(record, labels_, where)) {
       labels = integers(*given, labels_.name, data::not_trained, where);
       require_length(labels, ids, labels_.name, where);
       require_unshifted(labels, ids, labels_.name, where);
     }
-    if (const core::Json* given = data::find_field(record, mask_, where)) {
+    if (const data::OrderedJson* given = data::find_field(record, mask_, where)) {
       const Ids mask = integers(*given, mask_.name, 0, where);
       require_length(mask, ids, mask_.name, where);
       drop_padding(mask, ids, labels, where);
@@ -139,7 +139,7 @@ data::Format format_of(const std::string& name, data::Layout layout) {
 
 data::Format format() {
   data::Format tokens = format_of("tokens", data::Layout::separate);
-  tokens.fits = [](const core::Json& record, const Columns& columns) {
+  tokens.fits = [](const data::OrderedJson& record, const Columns& columns) {
     return data::has_column(record, columns, ids_field) ? data::Fit::strong : data::Fit::no;
   };
   return tokens;

@@ -8,6 +8,7 @@
 
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
+#include "model/whole_config.hpp"
 
 namespace finetune::models::gemma {
 namespace {
@@ -105,8 +106,12 @@ Architecture read_gemma3(const core::Json& config, const std::string& where) {
                      {"num_key_value_heads", 4},
                      {"max_position_embeddings", 131072}};
   text.update(model::text_config(config, where).object());
-  Architecture a = read_text({text, where + ": text_config"});
-  model::read_ties_of_whole(config, where, a);
+  const ConfigReader reader(text, where + ": text_config");
+  if (reader.has("final_logit_softcapping"))
+    reader.fail_unsupported("final_logit_softcapping", "is set",
+                            "logits of models that see have no cap in some programs");
+  Architecture a = read_text(reader);
+  model::read_ties_of_whole(config, where, /*of_class=*/true, a);
   return a;
 }
 

@@ -10,6 +10,7 @@
 
 #include "model/config_json.hpp"
 #include "model/layout.hpp"
+#include "model/whole_config.hpp"
 #include "models/gemma/gemma.hpp"
 
 namespace finetune::models::gemma {
@@ -144,7 +145,7 @@ Architecture read_text4(const core::Json& config, const std::string& where) {
 Architecture read_gemma4(const core::Json& config, const std::string& where) {
   const ConfigReader text = model::text_config(config, where);
   Architecture a = read_text4(text.object(), text.where());
-  model::read_ties_of_whole(config, where, a);
+  model::read_ties_of_whole(config, where, /*of_class=*/true, a);
   return a;
 }
 

@@ -87,6 +87,13 @@ void read_step_limits(const ConfigReader& reader, model::StateHeads& heads) {
                 "all steps would be alike");
 }
 
+/// Other names of the same, which transformers 5 prefers.
+void refuse_other_names(const ConfigReader& reader) {
+  for (const char* name : {"mamba_n_groups", "mamba_d_conv", "mamba_conv_bias"})
+    if (reader.has(name))
+      reader.fail_unsupported(name, "is given", "n_groups, conv_kernel and use_conv_bias say it");
+}
+
 void read_states(const ConfigReader& reader, Architecture& a) {
   reader.require_text("mamba_hidden_act", "silu", {"silu", "swish"});
   reader.require_false("use_bias");
@@ -134,6 +141,9 @@ Architecture read_mixers(const core::Json& config, const std::string& where) {
   Architecture a;
   model::read_decoder(reader, a, {.head_size = reader.size("attention_head_dim", 128)});
   reader.require_text("mlp_hidden_act", "relu2", {"relu2"});
+  refuse_other_names(reader);
+  // Some programs, and the files they write, have a head of its own all the same.
+  reader.require_false("tie_word_embeddings");
   reader.require_false("attention_bias");
   reader.require_false("mlp_bias");
   if (reader.has("sliding_window"))

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/decoder_family.hpp"
+#include "model/whole_config.hpp"
 #include "models/qwen/qwen.hpp"
 #include "models/qwen/read.hpp"
 
@@ -64,7 +65,7 @@ Architecture read_text(const core::Json& config, const std::string& where) {
 Architecture read_part(const core::Json& config, const std::string& where,
                        std::int64_t num_kv_heads) {
   Architecture a = read(model::text_config(config, where), num_kv_heads);
-  model::read_ties_of_whole(config, where, a);
+  model::read_ties_of_whole(config, where, /*of_class=*/false, a);
   return a;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen 3 VL: what reads and writes text, which is Qwen 3. What it sees is not trained.
 #include "model/decoder_family.hpp"
+#include "model/whole_config.hpp"
 #include "models/qwen/qwen.hpp"
 #include "models/qwen/read.hpp"
 
@@ -13,14 +14,18 @@ Architecture read_vl(const core::Json& config, const std::string& where) {
   Architecture a;
   a.rope_theta = 500000;
   read_normed(model::text_config(config, where), {.head_size = 128, .num_kv_heads = 32}, a);
-  model::read_ties_of_whole(config, where, a);
+  model::read_ties_of_whole(config, where, /*of_class=*/false, a);
   return a;
 }
 
 Architecture read_vl_moe(const core::Json& config, const std::string& where) {
-  Architecture a = read_experts(model::text_config(config, where), {.num_kv_heads = 16});
+  const model::ConfigReader text = model::text_config(config, where);
+  Architecture a;
+  a.rope_theta = 500000;
+  read_normed(text, {.num_kv_heads = 16}, a);
+  read_routing(text, {.num = 60, .top_k = 4, .d_ff = 1408}, a);
   a.experts.normalizes = true;
-  model::read_ties_of_whole(config, where, a);
+  model::read_ties_of_whole(config, where, /*of_class=*/false, a);
   return a;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +14,7 @@ namespace finetune::data {
 namespace {
 
 /// `"instruction", "input"`: the names an object has, for the message about the one it has not.
-std::string field_names(const core::Json& object) {
+std::string field_names(const OrderedJson& object) {
   constexpr std::size_t most = 8;
   std::string names;
   std::size_t count = 0;
@@ -26,7 +25,7 @@ std::string field_names(const core::Json& object) {
   return names;
 }
 
-[[noreturn]] void fail_missing(const core::Json& object, const Column& column,
+[[noreturn]] void fail_missing(const OrderedJson& object, const Column& column,
                                const std::string& where) {
   std::vector<std::string> names;
   for (const auto& item : object.items())
@@ -50,29 +49,19 @@ std::string field_names(const core::Json& object) {
 }
 
 /// The JSON text of a list or an object, or nothing.
-template <typename Value>
-std::optional<Value> parsed(const Value& value, const std::string& name, const std::string& where) {
+std::optional<OrderedJson> parsed(const OrderedJson& value, const std::string& name,
+                                  const std::string& where) {
   if (!value.is_string()) return std::nullopt;
-  const auto& text = value.template get_ref<const std::string&>();
+  const auto& text = value.get_ref<const std::string&>();
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::nullopt;
   // With the checks of all JSON that others wrote.
-  core::Json json =
-      core::parse_json(text, fmt::format("{}: field \"{}\"", where, core::one_line(name)));
-  if constexpr (std::is_same_v<Value, core::Json>)
-    return json;
-  else
-    return core::ordered_json(text);
+  return core::ordered_json(text, fmt::format("{}: field \"{}\"", where, core::one_line(name)));
 }
 
 }  // namespace
 
 OrderedJson structured(OrderedJson value, const std::string& name, const std::string& where) {
-  if (auto made = parsed(value, name, where)) return *std::move(made);
-  return value;
-}
-
-core::Json structured(core::Json value, const std::string& name, const std::string& where) {
   if (auto made = parsed(value, name, where)) return *std::move(made);
   return value;
 }
@@ -89,8 +78,8 @@ OrderedJson without_nulls(const OrderedJson& value) {
   return made;
 }
 
-const core::Json* find_field(const core::Json& record, const Column& column,
-                             const std::string& where) {
+const OrderedJson* find_field(const OrderedJson& record, const Column& column,
+                              const std::string& where) {
   const auto found = record.find(column.name);
   if (found == record.end()) {
     if (column.chosen) fail_missing(record, column, where);
@@ -99,13 +88,14 @@ const core::Json* find_field(const core::Json& record, const Column& column,
   return found->is_null() ? nullptr : &*found;
 }
 
-const core::Json& field(const core::Json& record, const Column& column, const std::string& where) {
+const OrderedJson& field(const OrderedJson& record, const Column& column,
+                         const std::string& where) {
   const auto found = record.find(column.name);
   if (found == record.end()) fail_missing(record, column, where);
   return *found;
 }
 
-std::string text_of(const core::Json& value, const std::string& name, const std::string& where) {
+std::string text_of(const OrderedJson& value, const std::string& name, const std::string& where) {
   if (!value.is_string()) {
     core::fail(
         core::ErrorKind::input,
@@ -115,13 +105,13 @@ std::string text_of(const core::Json& value, const std::string& name, const std:
   return value.get<std::string>();
 }
 
-std::string text_field(const core::Json& record, const Column& column, const std::string& where) {
+std::string text_field(const OrderedJson& record, const Column& column, const std::string& where) {
   return text_of(field(record, column, where), column.name, where);
 }
 
-std::string optional_text_field(const core::Json& record, const Column& column,
+std::string optional_text_field(const OrderedJson& record, const Column& column,
                                 const std::string& where) {
-  const core::Json* value = find_field(record, column, where);
+  const OrderedJson* value = find_field(record, column, where);
   return value == nullptr ? "" : text_of(*value, column.name, where);
 }
 

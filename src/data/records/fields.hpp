@@ -19,31 +19,30 @@ struct Column {
 
 /// The field of `record`, or nullptr if it is missing or null and the deck does not name it.
 /// Throws: ErrorKind::input beginning with `where` that names the fields there are and the nearest.
-const core::Json* find_field(const core::Json& record, const Column& column,
-                             const std::string& where);
+const OrderedJson* find_field(const OrderedJson& record, const Column& column,
+                              const std::string& where);
 
 /// As find_field, but missing or null is an error.
-const core::Json& field(const core::Json& record, const Column& column, const std::string& where);
+const OrderedJson& field(const OrderedJson& record, const Column& column, const std::string& where);
 
 /// The text of a field. Throws: ErrorKind::input beginning with `where` if it is missing or not a
 /// string.
-std::string text_field(const core::Json& record, const Column& column, const std::string& where);
+std::string text_field(const OrderedJson& record, const Column& column, const std::string& where);
 
 /// As text_field, but missing or null is an empty text.
-std::string optional_text_field(const core::Json& record, const Column& column,
+std::string optional_text_field(const OrderedJson& record, const Column& column,
                                 const std::string& where);
 
 /// A list or an object. Cells of tables hold them as JSON text: that is parsed; other texts, and
 /// what is no text, stay what they are. Throws: ErrorKind::input beginning with `where` for broken
 /// JSON.
 OrderedJson structured(OrderedJson value, const std::string& name, const std::string& where);
-core::Json structured(core::Json value, const std::string& name, const std::string& where);
 
 /// `value` without the fields of objects that are null, at any depth: what Records::pads_nulls is
 /// about. Elements of lists stay.
 OrderedJson without_nulls(const OrderedJson& value);
 
 /// The text `value`. Throws: ErrorKind::input beginning with `where` if it is none.
-std::string text_of(const core::Json& value, const std::string& name, const std::string& where);
+std::string text_of(const OrderedJson& value, const std::string& name, const std::string& where);
 
 }  // namespace finetune::data

@@ -29,10 +29,7 @@ class Records {
 
   /// Throws: ErrorKind::input with file, line and column for broken JSON or invalid UTF-8, with
   /// file and line if the entry is not an object.
-  virtual core::Json object(std::int64_t i) const = 0;
-
-  /// The same with its fields in order. Only for entries that `object` accepted.
-  virtual OrderedJson ordered(std::int64_t i) const = 0;
+  virtual OrderedJson object(std::int64_t i) const = 0;
 
   /// "file:line" in JSONL and tables; "file:line: entry 12" (from 1) in an array, whose entries may
   /// share a line; "file: row 12" (from 1), "file: document 12", or a member's name, where there

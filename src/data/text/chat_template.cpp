@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/text/chat_template.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "data/records/records.hpp"
 #include "data/text/detail/chat_writer.hpp"
 
 namespace finetune::data {
@@ -21,34 +25,60 @@ bool is_answer(const ChatMessage& message) {
   return message.role == ChatRole::assistant;
 }
 
+/// `conversation`, or `changed`, which is it with the names that `chat` is to be given.
+const Conversation& with_kwargs(const ChatTemplate& chat, const Conversation& conversation,
+                                Conversation& changed) {
+  if (chat.kwargs.empty()) return conversation;
+  changed = conversation;
+  add_template_kwargs(chat.kwargs, changed);
+  return changed;
+}
+
+/// The conversation without the messages after the last answer; nothing if all are needed.
+std::optional<Conversation> up_to_last_answer(const Conversation& conversation, TrainOn train_on) {
+  const auto& messages = conversation.messages;
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), is_answer);
+  if (train_on == TrainOn::all || last == messages.rend() || last == messages.rbegin())
+    return std::nullopt;
+  Conversation first = conversation;
+  first.messages.resize(static_cast<std::size_t>(last.base() - messages.begin()));
+  return first;
+}
+
 }  // namespace
 
-Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
+Rendered render(const ChatTemplate& chat, const Conversation& given, TrainOn train_on,
                 const std::string& where) {
+  Conversation changed;
+  const Conversation& conversation = with_kwargs(chat, given, changed);
   require_messages(conversation, where);
-  const auto last =
-      std::find_if(conversation.messages.rbegin(), conversation.messages.rend(), is_answer);
-  const bool ends_early = train_on == TrainOn::answers && last != conversation.messages.rend() &&
-                          last != conversation.messages.rbegin();
-  Rendered rendered;
-  if (ends_early) {
-    Conversation first = conversation;
-    first.messages.erase(first.messages.begin() + (last.base() - conversation.messages.begin()),
-                         first.messages.end());
-    rendered = chat.writer->render(first, where);
-  } else {
-    rendered = chat.writer->render(conversation, where);
-  }
+  const auto first = up_to_last_answer(conversation, train_on);
+  Rendered rendered = chat.writer->render(first ? *first : conversation, where);
   if (train_on == TrainOn::all)
     for (Segment& segment : rendered.segments)
       segment.trained = true;
   return rendered;
 }
 
+std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversation& given,
+                                      TrainOn train_on, const std::string& where) {
+  Conversation changed;
+  const Conversation& conversation = with_kwargs(chat, given, changed);
+  require_messages(conversation, where);
+  const auto first = up_to_last_answer(conversation, train_on);
+  return chat.writer->turns(first ? *first : conversation, where);
+}
+
+std::string in_words(const ChatTemplate& chat) {
+  if (chat.file.empty()) return fmt::format("the template \"{}\" of this program", chat.name);
+  return fmt::format("{} template, {}", chat.name, chat.file);
+}
+
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,
                                    const std::string& where) {
   require_messages(conversation, where);
-  return chat.writer->prompt(conversation, where);
+  Conversation changed;
+  return chat.writer->prompt(with_kwargs(chat, conversation, changed), where);
 }
 
 std::string without_marks(std::string text) {
@@ -68,6 +98,21 @@ std::string without_marks(std::string text) {
     }
   }
   return text;
+}
+
+std::string with_defaults(const std::string& text, const core::OrderedJson& kwargs) {
+  std::string defaults;
+  try {
+    const auto read = jinja::Template::parse(text);
+    for (const auto& [name, value] : kwargs.items())
+      if (read.reads(name))
+        defaults += fmt::format("{{% if {} is not defined %}}{{% set {} = {} %}}{{% endif %}}",
+                                name, name, dump_json(value));
+  } catch (const jinja::Problem&) {
+    return text;
+  }
+  // The line's end belongs to the tag: `text` goes on as the beginning of a line.
+  return defaults.empty() ? text : defaults + "\n" + text;
 }
 
 }  // namespace finetune::data

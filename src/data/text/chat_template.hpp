@@ -24,7 +24,11 @@ struct ChatTemplate {
   std::string stop = {};       ///< the token that ends an answer; empty: it writes none
   std::vector<std::int32_t> ends =
       {};  ///< at which an answer of the model is over: end_tokens, stop
+  /// The file that it was read from, of a model or an adapter; empty: it is one of this program.
+  std::string file = {};
   std::shared_ptr<const ChatWriter> writer = nullptr;
+  /// Names that it is given where the conversation itself has none of them. An object, or null.
+  core::OrderedJson kwargs = {};
 };
 
 struct Rendered {
@@ -42,6 +46,20 @@ struct Rendered {
 Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
                 const std::string& where);
 
+/// A turn of a conversation as it was written, up to byte `end` of the text.
+struct WrittenTurn {
+  std::string role;  ///< name_of(ChatRole); "template": what stands in no turn
+  std::size_t end = 0;
+};
+
+/// The turns of what `render` writes. Throws: see render.
+std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversation& conversation,
+                                      TrainOn train_on, const std::string& where);
+
+/// Its name and where it comes from: "the template \"qwen3\" of this program", "the model's own
+/// template, tiny/chat_template.jinja".
+std::string in_words(const ChatTemplate& chat);
+
 /// The conversation with its markup, up to where the model begins to answer.
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,
                                    const std::string& where);
@@ -49,5 +67,10 @@ std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation&
 /// `text` for other programs, some of which do not know {% generation %}: comments take the place
 /// of the marks, so that white space stays as it is.
 std::string without_marks(std::string text);
+
+/// `text` with the names of `kwargs` that it reads as defaults: it writes what it would if it were
+/// given them, and those that it is given come over them. For programs that are not told what a run
+/// was. `kwargs`: an object without null in it, or null. A template that cannot be read stays.
+std::string with_defaults(const std::string& text, const core::OrderedJson& kwargs);
 
 }  // namespace finetune::data

@@ -134,7 +134,7 @@ Column column_of(const Columns& columns, const Field& field) {
   return {field.name, field.chosen == nullptr ? map_key : field.key};
 }
 
-bool has_column(const core::Json& record, const Columns& columns, const Field& field) {
+bool has_column(const OrderedJson& record, const Columns& columns, const Field& field) {
   return record.contains(column_of(columns, field).name);
 }
 

@@ -17,7 +17,7 @@ namespace finetune::data {
 Column column_of(const Columns& columns, const Field& field);
 
 /// Whether `record` has the column of `field`.
-bool has_column(const core::Json& record, const Columns& columns, const Field& field);
+bool has_column(const OrderedJson& record, const Columns& columns, const Field& field);
 
 /// Whether the deck names any column.
 bool names_columns(const Columns& columns);

@@ -51,7 +51,7 @@ bool begins_as_json(const fs::path& path) {
   return first != std::string::npos && (text[first] == '{' || text[first] == '[');
 }
 
-std::string field_list(const core::Json& record) {
+std::string field_list(const OrderedJson& record) {
   constexpr std::size_t most = 12;
   std::vector<std::string> names;
   for (const auto& item : record.items()) {
@@ -91,7 +91,7 @@ std::string turns_of(const OrderedJson& record) {
 Votes votes_of(const Records& records, const Columns& columns, std::span<const Format> formats) {
   Votes votes;
   for (std::int64_t i = 0; i < std::min(records.size(), most_records); ++i) {
-    core::Json record;
+    OrderedJson record;
     try {
       record = records.object(i);
     } catch (const core::Error&) {
@@ -101,7 +101,7 @@ Votes votes_of(const Records& records, const Columns& columns, std::span<const F
     }
     if (i == 0) {
       votes.fields = field_list(record);
-      votes.turns = turns_of(records.ordered(0));
+      votes.turns = turns_of(record);
     }
     for (const Format& format : formats) {
       const Fit fit = format.fits ? format.fits(record, columns) : Fit::no;

@@ -40,7 +40,7 @@ struct Sample {
   std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
   Conversation conversation = {};
   Tokens tokens = {};
-  core::Json label = {};                ///< of the whole text, as the file has it; null: none
+  OrderedJson label = {};               ///< of the whole text, as the file has it; null: none
   std::optional<Answer> rejected = {};  ///< what the rest of the sample was preferred to
   std::uint32_t oddities = 0;           ///< bits of Oddity that the reader saw
   std::string left_out = {};            ///< see settle_roles; readers leave it alone
@@ -131,7 +131,7 @@ struct Format {
   std::vector<std::string> prompt_fields = {};
   std::vector<std::string> answer_fields = {};
   /// By the names of a record's fields; empty: the format is only taken where the deck names it.
-  std::function<Fit(const core::Json& record, const Columns&)> fits = {};
+  std::function<Fit(const OrderedJson& record, const Columns&)> fits = {};
   bool reads_plain_text = false;  ///< also files that hold no records
 };
 

@@ -29,6 +29,7 @@ std::optional<ModelTemplates> templates_in(const core::Json& config, const std::
   const auto found = config.is_object() ? config.find("chat_template") : config.end();
   if (!config.is_object() || found == config.end() || found->is_null()) return std::nullopt;
   ModelTemplates all;
+  all.file = file;
   if (found->is_string()) all.standard = found->get<std::string>();
   const auto is_text = [](const core::Json& each, const char* field) {
     return each.is_object() && each.contains(field) && each.at(field).is_string();
@@ -63,6 +64,19 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
 
 constexpr const char* own_name = "the model's own";
 
+/// The model's own template, if there is one that can be read; else empty.
+std::string readable_own(const fs::path& folder) {
+  try {
+    const std::string own = model_templates(folder).standard.value_or("");
+    jinja::Template::parse(own);
+    return own;
+  } catch (const core::Error&) {
+    return "";
+  } catch (const jinja::Problem&) {
+    return "";
+  }
+}
+
 /// `chat` with what writes by it. `known`: names of templates of this program, for messages.
 ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
                    const tokenizer::Tokenizer& tokenizer, const std::string& known,
@@ -78,7 +92,8 @@ ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
       .ends = {.find = [tokenizer](std::string_view text) { return tokenizer.find_special(text); },
                .ids = end_tokens(folder, tokenizer),
                .bos = tokenizer.bos_id()},
-      .is_known = is_known};
+      .is_known = is_known,
+      .own = is_known ? readable_own(folder) : std::string()};
   try {
     chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names), chat.for_tools);
   } catch (const jinja::Problem& problem) {
@@ -101,11 +116,17 @@ ChatTemplate choose(const ModelTemplates& all, const std::string& name, const fs
                     const std::string& known, const std::string& key) {
   if (name.empty() && all.standard) {
     const auto for_tools = all.named.find("tool_use");
-    return {own_name, *all.standard, for_tools == all.named.end() ? "" : for_tools->second};
+    return {.name = own_name,
+            .text = *all.standard,
+            .for_tools = for_tools == all.named.end() ? "" : for_tools->second,
+            .file = all.file.string()};
   }
-  if (name == "default" && all.standard) return {own_name, *all.standard};
-  if (const auto found = all.named.find(name); found != all.named.end())
-    return {own_name, found->second};
+  if (name == "default" && all.standard)
+    return {.name = own_name, .text = *all.standard, .file = all.file.string()};
+  if (const auto found = all.named.find(name); found != all.named.end()) {
+    const fs::path file = all.folder.empty() ? all.file : all.folder / (name + ".jinja");
+    return {.name = own_name, .text = found->second, .file = file.string()};
+  }
   if (!all.standard && all.named.empty()) {
     core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",
                                         "a conversation needs markup that says who speaks; models "
@@ -130,9 +151,10 @@ ChatTemplate choose(const ModelTemplates& all, const std::string& name, const fs
 ModelTemplates model_templates(const fs::path& model_folder, const std::string& key) {
   std::error_code ignored;
   const auto jinja = model_folder / "chat_template.jinja";
-  if (fs::exists(jinja, ignored))
-    return {core::read_text(jinja, limit_bytes),
-            named_in(model_folder / "additional_chat_templates")};
+  if (fs::exists(jinja, ignored)) {
+    const auto others = model_folder / "additional_chat_templates";
+    return {core::read_text(jinja, limit_bytes), named_in(others), jinja, others};
+  }
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const auto path = model_folder / name;
     if (!fs::exists(path, ignored)) continue;

@@ -17,6 +17,8 @@ namespace finetune::data {
 struct ModelTemplates {
   std::optional<std::string> standard;       ///< the one that is called "default", or alone
   std::map<std::string, std::string> named;  ///< the others; "tool_use" is for those with tools
+  std::filesystem::path file = {};           ///< of the standard one, and of a list
+  std::filesystem::path folder = {};         ///< of the others, where they are files of their own
 };
 
 /// Those of a model's folder: chat_template.jinja and additional_chat_templates/NAME.jinja, else

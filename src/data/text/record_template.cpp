@@ -30,9 +30,7 @@ std::optional<std::string> template_problem(std::string_view text) {
   return std::nullopt;
 }
 
-jinja::Mapping names_of(const Records& records, std::int64_t i) {
-  records.object(i);  // which checks it
-  const OrderedJson record = records.ordered(i);
+jinja::Mapping names_of(const OrderedJson& record) {
   jinja::Mapping names;
   for (const auto& [key, value] : record.items())
     names.set(key, jinja::Value::from_json(value));
@@ -94,10 +92,8 @@ FieldText FieldText::answer(const Columns& columns, const Field& field) {
   return {column_of(columns, field), columns.answer_template, "data.answer_template"};
 }
 
-std::string FieldText::read(const Records& records, std::int64_t i, const core::Json& record,
-                            const std::string& where) const {
-  return template_ ? template_->write(names_of(records, i), where)
-                   : text_field(record, column_, where);
+std::string FieldText::read(const OrderedJson& record, const std::string& where) const {
+  return template_ ? template_->write(names_of(record), where) : text_field(record, column_, where);
 }
 
 }  // namespace finetune::data

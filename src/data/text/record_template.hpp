@@ -18,9 +18,8 @@ namespace finetune::data {
 /// What `text` makes no template; nothing if it is one: "line 3: ...".
 std::optional<std::string> template_problem(std::string_view text);
 
-/// The fields of record `i` by their names, of which the values of a template are made.
-/// Throws: ErrorKind::input as Records::object.
-jinja::Mapping names_of(const Records& records, std::int64_t i);
+/// The fields of a record by their names, of which the values of a template are made.
+jinja::Mapping names_of(const OrderedJson& record);
 
 /// Jinja as for questions of tasks: white space stays as it stands, and a field that is not there
 /// is an error. The day is always the same: the same record is the same text. Immutable.
@@ -52,9 +51,8 @@ class FieldText {
 
   bool is_written() const { return template_.has_value(); }  ///< by a template
 
-  /// Of record `i`, which is `record`. Throws: as text_field, and as RecordTemplate::write.
-  std::string read(const Records& records, std::int64_t i, const core::Json& record,
-                   const std::string& where) const;
+  /// Throws: as text_field, and as RecordTemplate::write.
+  std::string read(const OrderedJson& record, const std::string& where) const;
 
  private:
   FieldText(Column column, const std::string& text, const char* key);

@@ -26,9 +26,25 @@ enum class Oddity : std::uint32_t {
   left_out_part = 256,  ///< a part of its table's columns has no form in JSON and was left out
 };
 
+/// Where an answer that is trained stands among a sample's tokens: it begins at `begin`, and ends
+/// with tokens [ends_at, ends_behind), which are none where no end token follows it.
+struct TrainedAnswer {
+  std::int64_t begin = 0;
+  std::int64_t ends_at = 0;
+  std::int64_t ends_behind = 0;
+};
+
 struct SourceSample {
-  Tokens tokens;               ///< not yet cut to max_seq_length
-  std::uint32_t oddities = 0;  ///< bits of Oddity
+  Tokens tokens;                            ///< not yet cut to max_seq_length
+  std::uint32_t oddities = 0;               ///< bits of Oddity
+  std::vector<TrainedAnswer> answers = {};  ///< in order; none where all of a text is trained
+  bool has_turns = false;  ///< a conversation of two questions at least, each with its answer
+};
+
+/// A turn of a conversation, from token `begin` of the sample on.
+struct Turn {
+  std::string role;  ///< name_of(ChatRole); "template": what the template writes in no turn
+  std::int64_t begin = 0;
 };
 
 /// The samples of one data set in file order. Thread-safe: reading changes nothing.
@@ -53,6 +69,16 @@ class SampleSource {
   /// The message of sample i whose role keeps answers from being trained, and why; nothing if none
   /// does. To be shown: it costs as much as the sample.
   virtual std::string role_problem([[maybe_unused]] std::int64_t i) const { return {}; }
+
+  /// The turns of sample i, in order; none if it is not written by a chat template. To be shown:
+  /// it costs more than the sample.
+  virtual std::vector<Turn> turns([[maybe_unused]] std::int64_t i) const { return {}; }
+
+  /// The template that writes conversations and where it comes from, in words; empty: none does.
+  virtual std::string written_by() const { return {}; }
+
+  /// Tokens at which the model stops, whatever template writes its answers.
+  virtual std::vector<std::int32_t> model_ends() const { return {}; }
 
   /// The files that were opened, in order: their bytes, the record_ending of their names and
   /// `settings` decide all tokens.

@@ -41,10 +41,13 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
                       policy.special_names == SpecialNameMeaning::text ? "text" : "tokens",
                       tokenizer.fingerprint());
   if (policy.labels.exists()) text += fmt::format("labels {}\n", policy.labels.settings);
-  // Raised when messages begin to be read in another way.
-  constexpr int messages = 2;
+  // Raised when messages begin to be read in another way. Those beside prompts have tools since.
+  const int messages = format.needs_template ? 2 : 3;
   if (policy.chat && format.reads_messages) text += fmt::format("messages {}\n", messages);
   if (policy.chat) {
+    // Raised when the data report begins to say more of conversations.
+    constexpr int report = 2;
+    text += fmt::format("report {}\n", report);
     text += fmt::format("{} {}\n{}{}", policy.rewrites ? "rewrites" : "template", policy.chat->name,
                         policy.chat->text, policy.chat->for_tools);
     text += fmt::format("\nends {}\n", fmt::join(policy_ends(policy), " "));
@@ -74,6 +77,18 @@ std::string shown(const Sample& sample) {
     if (!segment.trained) text += segment.text;
   }
   return text;
+}
+
+/// Whether it is two questions at least, each with an answer.
+bool has_turns(const Conversation& conversation) {
+  int answers = 0;
+  bool is_asked = false;
+  for (const ChatMessage& message : conversation.messages) {
+    if (is_asked && message.role == ChatRole::assistant) ++answers;
+    if (message.role == ChatRole::user) is_asked = true;
+    if (message.role == ChatRole::assistant) is_asked = false;
+  }
+  return answers > 1;
 }
 
 }  // namespace
@@ -136,6 +151,32 @@ std::string TextSource::role_problem(std::int64_t i) const {
 bool TextSource::is_rendered(const Sample& sample) const {
   return policy_.chat && !sample.conversation.messages.empty() &&
          (policy_.rewrites || sample.segments.empty());
+}
+
+std::vector<Turn> TextSource::turns(std::int64_t i) const {
+  const Sample sample = read(i);
+  if (policy_.labels.exists() || !sample.tokens.ids.empty() || !is_rendered(sample)) return {};
+  const auto written =
+      render_turns(*policy_.chat, sample.conversation, policy_.train_on, sample.where);
+  const Rendered rendered =
+      render(*policy_.chat, sample.conversation, policy_.train_on, sample.where);
+  std::vector<std::size_t> begins = {0};
+  for (const WrittenTurn& turn : written)
+    begins.push_back(turn.end);
+  begins.pop_back();
+  const auto places = at_sample(sample.where, [&] {
+    return tokens_before(rendered.segments, begins, tokenizer_, policy_.special_names);
+  });
+  std::vector<Turn> turns;
+  for (std::size_t t = 0; t < written.size(); ++t)
+    turns.push_back({written[t].role, static_cast<std::int64_t>(places[t])});
+  return turns;
+}
+
+std::vector<std::int32_t> TextSource::model_ends() const {
+  // Exports name the end token of a template of this program among those of the model.
+  const bool is_exported = policy_.chat && policy_.chat->file.empty();
+  return is_exported ? stop_ids_ : policy_.ends;
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
@@ -247,6 +288,7 @@ SourceSample TextSource::sample(std::int64_t i) const {
   } else {
     const Written written = write(sample);
     made.oddities |= written.oddities;
+    made.has_turns = is_rendered(sample) && has_turns(sample.conversation);
     TokenisedText text = at_sample(sample.where, [&] {
       const auto names_special = [&](const Segment& segment) {
         return !segment.markup && tokenizer_.names_special(segment.text);
@@ -261,13 +303,14 @@ SourceSample TextSource::sample(std::int64_t i) const {
     made.tokens = std::move(text.tokens);
     runs = std::move(text.runs);
   }
-  const auto ends = [&](const TrainedRun& run) {
-    return ends_its_turn(made.tokens, run, stop_ids_, tokenizer_);
+  if (layout_ != Layout::separate || policy_.train_on == TrainOn::all) return made;
+  for (const TrainedRun& run : runs)
+    made.answers.push_back(answer_in(made.tokens, run, stop_ids_, tokenizer_));
+  const auto is_open = [](const TrainedAnswer& answer) {
+    return answer.ends_at == answer.ends_behind;
   };
-  if (layout_ == Layout::separate && policy_.train_on == TrainOn::answers && !stop_ids_.empty() &&
-      !std::ranges::all_of(runs, ends)) {
+  if (!stop_ids_.empty() && std::ranges::any_of(made.answers, is_open))
     made.oddities |= bit(Oddity::no_end_of_turn);
-  }
   return made;
 }
 

@@ -24,7 +24,7 @@ namespace finetune::data {
 /// How labels of texts are numbers that travel where tokens do.
 struct LabelCoder {
   /// Throws: ErrorKind::input beginning with `where`.
-  std::function<std::int32_t(const core::Json& label, const std::string& where)> code = {};
+  std::function<std::int32_t(const OrderedJson& label, const std::string& where)> code = {};
   std::function<std::string(std::int32_t code)> text = {};
   std::int64_t num_codes = 0;  ///< they are 0 .. num_codes - 1
   std::string settings = {};   ///< everything that decides them, as text to compare
@@ -65,6 +65,9 @@ class TextSource final : public SampleSource {
   std::string text(std::span<const std::int32_t> ids) const override;
   std::string trained_text(std::span<const std::int32_t> ids) const override;
   std::string role_problem(std::int64_t i) const override;
+  std::vector<Turn> turns(std::int64_t i) const override;
+  std::string written_by() const override { return policy_.chat ? in_words(*policy_.chat) : ""; }
+  std::vector<std::int32_t> model_ends() const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
   std::vector<Records*> record_files() const override { return reader_->record_files(); }
   std::string settings() const override { return settings_; }

@@ -151,19 +151,55 @@ std::span<const std::int32_t> without_end(std::span<const std::int32_t> answer,
   return rest;
 }
 
-bool ends_its_turn(const Tokens& tokens, const TrainedRun& run, std::span<const std::int32_t> ends,
-                   const tokenizer::Tokenizer& tokenizer) {
+TrainedAnswer answer_in(const Tokens& tokens, const TrainedRun& run,
+                        std::span<const std::int32_t> ends, const tokenizer::Tokenizer& tokenizer) {
   std::size_t last = run.end;
   while (last > run.begin && !is_end(ends, tokens.ids[last - 1]) &&
          is_white_space(tokenizer, tokens.ids[last - 1]))
     --last;
-  if (last == run.begin) return false;
-  if (is_end(ends, tokens.ids[last - 1])) return true;
-  if (!run.ends_in_markup || !tokenizer.is_added(tokens.ids[last - 1])) return false;
+  std::size_t first = last;
+  while (first > run.begin && is_end(ends, tokens.ids[first - 1]))
+    --first;
+  const auto answer = [&](std::size_t ends_at, std::size_t ends_behind) {
+    return TrainedAnswer{static_cast<std::int64_t>(run.begin), static_cast<std::int64_t>(ends_at),
+                         static_cast<std::int64_t>(ends_behind)};
+  };
+  if (first < last) return answer(first, last);
+  const auto open = answer(run.end, run.end);
+  if (last == run.begin || !run.ends_in_markup || !tokenizer.is_added(tokens.ids[last - 1]))
+    return open;
   std::size_t next = run.end;
   while (next < tokens.ids.size() && is_white_space(tokenizer, tokens.ids[next]))
     ++next;
-  return next == tokens.ids.size() || !is_end(ends, tokens.ids[next]);
+  const bool ends_later = next < tokens.ids.size() && is_end(ends, tokens.ids[next]);
+  return ends_later ? open : answer(last - 1, last);
+}
+
+std::vector<std::size_t> tokens_before(std::span<const Segment> segments,
+                                       std::span<const std::size_t> places,
+                                       const tokenizer::Tokenizer& tokenizer,
+                                       SpecialNameMeaning special_names) {
+  const Runs runs(segments, special_names);
+  std::vector<tokenizer::TextPart> parts;
+  std::size_t at = 0;
+  for (tokenizer::TextPart part : runs.parts) {
+    part.is_counted = false;
+    while (!places.empty() && places.front() < at + part.text.size()) {
+      tokenizer::TextPart before = part;
+      before.text = part.text.substr(0, places.front() - at);
+      before.is_counted = true;
+      part.text.remove_prefix(before.text.size());
+      at += before.text.size();
+      // Where it begins anew is once, with the text that stands there.
+      (before.text.empty() ? before : part).starts_anew = false;
+      parts.push_back(before);
+      places = places.subspan(1);
+    }
+    at += part.text.size();
+    if (!part.text.empty()) parts.push_back(part);
+  }
+  parts.insert(parts.end(), places.size(), {.text = {}, .is_counted = true});
+  return tokenizer.encode_parts(parts, tokenizer::Encode::no_ends).ends;
 }
 
 std::vector<TrainedRun> runs_of(const Tokens& tokens) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
 #include "data/tokens/detail/options.hpp"
 #include "data/tokens/detail/tokens.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -51,11 +52,18 @@ std::span<const std::int32_t> without_end(std::span<const std::int32_t> answer,
                                           std::span<const std::int32_t> ends,
                                           const tokenizer::Tokenizer& tokenizer);
 
-/// Whether a trained answer ends with a token that ends it, whatever white space is trained behind
-/// it: with one of `ends`; or with a token of the template's where none of `ends` follows, as in
-/// turns that a template marks and ends by another token than the last.
-bool ends_its_turn(const Tokens& tokens, const TrainedRun& run, std::span<const std::int32_t> ends,
-                   const tokenizer::Tokenizer& tokenizer);
+/// A trained answer and the tokens that end it, whatever white space is trained behind them: those
+/// of `ends`; or one of the template's where none of `ends` follows, as in turns that a template
+/// marks and ends by another token than the last.
+TrainedAnswer answer_in(const Tokens& tokens, const TrainedRun& run,
+                        std::span<const std::int32_t> ends, const tokenizer::Tokenizer& tokenizer);
+
+/// How many tokens of tokenise_text(segments, ..., ends = false) begin before each of `places`:
+/// bytes of the text that the segments make, in increasing order.
+std::vector<std::size_t> tokens_before(std::span<const Segment> segments,
+                                       std::span<const std::size_t> places,
+                                       const tokenizer::Tokenizer& tokenizer,
+                                       SpecialNameMeaning special_names);
 
 /// Runs of trained labels, of tokens that came without a text.
 std::vector<TrainedRun> runs_of(const Tokens& tokens);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "data/tokens/detail/cache.hpp"
 #include "data/tokens/detail/duplicates.hpp"
 #include "data/tokens/detail/gather.hpp"
@@ -30,13 +33,62 @@ std::int64_t first_of(const comm::Communicator& world, std::int64_t size, int ra
   return size * rank / world.size();
 }
 
+/// Names of tokens with the answers of all ranks that they end. Collective on `world`.
+std::vector<EndCount> merge_ends(const comm::Communicator& world, const SampleSource& source,
+                                 const std::map<std::int32_t, std::int64_t>& own) {
+  std::vector<std::int64_t> pairs;
+  for (const auto& [id, number] : own)
+    pairs.insert(pairs.end(), {id, number});
+  std::map<std::int32_t, std::int64_t> sums;
+  for (const auto& bytes : world.all_gather_bytes(std::as_bytes(std::span(pairs)))) {
+    pairs.resize(bytes.size() / sizeof(std::int64_t));
+    std::ranges::copy(bytes, std::as_writable_bytes(std::span(pairs)).begin());
+    for (std::size_t k = 0; k < pairs.size(); k += 2)
+      sums[static_cast<std::int32_t>(pairs[k])] += pairs[k + 1];
+  }
+  // The report has little room where it is kept, and a name may be any text.
+  constexpr std::size_t most = 16, longest_name = 200;
+  std::vector<EndCount> ends;
+  for (const auto& [id, number] : sums) {
+    const std::string name = source.text(std::span(&id, 1));
+    ends.push_back({std::string(core::first_bytes(name, longest_name)), number});
+  }
+  std::ranges::stable_sort(ends, std::greater(), &EndCount::number);
+  if (ends.size() > most) ends.resize(most);
+  return ends;
+}
+
+/// The sample that is shown: the first that is whole and has several turns, else the first.
+/// Collective on `world`.
+void merge_example(const comm::Communicator& world, const Part& part, DataReport& report) {
+  constexpr std::int64_t none = Count::none;
+  constexpr std::int64_t behind = std::int64_t{1} << 61;  // all that have no turns come later
+  const bool has_one = part.report.example >= 0;
+  const std::int64_t own = !has_one ? none : part.report.example + (part.has_dialogue ? 0 : behind);
+  const std::int64_t first = world.all_reduce(own, comm::Reduce::min);
+  if (first == none) return;
+  const auto owner = static_cast<int>(world.all_reduce(
+      std::int64_t{own == first ? world.rank() : world.size()}, comm::Reduce::min));
+  std::int64_t numbers[] = {report.example, report.example_has_turns ? 1 : 0, report.example_file};
+  world.broadcast(std::as_writable_bytes(std::span(numbers)), owner);
+  report.example = numbers[0];
+  report.example_has_turns = numbers[1] != 0;
+  report.example_file = numbers[2];
+  report.example_text = world.broadcast_text(report.example_text, owner);
+  report.example_place = world.broadcast_text(report.example_place, owner);
+}
+
 /// The report of all ranks' samples. Collective on `world`.
-DataReport merge(const comm::Communicator& world, const Part& part, std::int64_t first_index) {
+DataReport merge(const comm::Communicator& world, const SampleSource& source, const Part& part,
+                 std::int64_t first_index) {
   DataReport report = part.report;
-  std::vector<std::int64_t> sums = {report.num_read, report.num_dropped, report.tokens_lost,
-                                    report.eos_trained};
-  std::vector<std::int64_t> firsts = {-report.longest,
-                                      report.example < 0 ? Count::none : report.example};
+  std::int64_t* const numbers[] = {&report.num_read,     &report.num_dropped, &report.tokens_lost,
+                                   &report.eos_trained,  &report.num_answers, &report.num_open,
+                                   &report.num_unstopped};
+  std::vector<std::int64_t> sums;
+  for (const std::int64_t* number : numbers)
+    sums.push_back(*number);
+  std::vector<std::int64_t> firsts = {-report.longest};
   for (const Count& count : report.counts) {
     sums.push_back(count.number);
     firsts.push_back(count.first);
@@ -44,22 +96,26 @@ DataReport merge(const comm::Communicator& world, const Part& part, std::int64_t
   sums.insert(sums.end(), report.lengths.begin(), report.lengths.end());
   world.all_reduce(std::span(sums), comm::Reduce::sum);
   world.all_reduce(std::span(firsts), comm::Reduce::min);
-  report.num_read = sums[0];
-  report.num_dropped = sums[1];
-  report.tokens_lost = sums[2];
-  report.eos_trained = sums[3];
+  auto sum = sums.cbegin();
+  for (std::int64_t* number : numbers)
+    *number = *sum++;
   for (std::size_t k = 0; k < num_kinds; ++k)
-    report.counts[k] = {sums[4 + k], firsts[2 + k]};
-  std::copy(sums.begin() + 4 + num_kinds, sums.end(), report.lengths.begin());
+    report.counts[k] = {*sum++, firsts[1 + k]};
+  std::copy(sum, sums.cend(), report.lengths.begin());
   report.longest = -firsts[0];
-  const bool is_mine = part.report.example == firsts[1];
-  const std::int64_t owner =
-      world.all_reduce(std::int64_t{is_mine ? world.rank() : world.size()}, comm::Reduce::min);
-  report.example = firsts[1] == Count::none ? -1 : firsts[1];
-  if (owner < world.size())
-    report.example_text = world.broadcast_text(report.example_text, static_cast<int>(owner));
+  report.ends = merge_ends(world, source, part.ends);
+  merge_example(world, part, report);
   report.of(SampleKind::duplicate) = count_duplicates(world, part.digests, first_index);
   return report;
+}
+
+/// What is not kept, as files and templates may move.
+void add_places(DataReport& report, const SampleSource& source) {
+  const auto files = source.files();
+  const auto file = static_cast<std::size_t>(report.example_file);
+  const bool is_known = report.example_file >= 0 && file < files.size();
+  report.example_where = (is_known ? files[file].string() : "") + report.example_place;
+  if (report.example_has_turns) report.example_template = source.written_by();
 }
 
 void count_dataset(DataReport& report, const TokenArrays& arrays) {
@@ -106,9 +162,9 @@ bool can_make_files(const DataRanks& ranks, const CacheOptions& cache) {
 /// In the cache, or where that cannot be, in memory. Collective on the world.
 Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Json& key,
                 DataReport& report, const fs::path& target, bool is_required, Loaded& loaded) {
-  const auto describe = [&](const TokenArrays& arrays) -> core::Json {
-    count_dataset(report, arrays);
-    return {{"key", key}, {"report", to_json(report)}};
+  const auto describe = [&](const Gathered& gathered) -> core::Json {
+    count_dataset(report, gathered.arrays);
+    return {{"key", key}, {"report", to_json(report)}, {"ids", gathered.ids}};
   };
   if (!target.empty()) {
     try {
@@ -134,7 +190,11 @@ Loaded open_cached(const SampleSource& source, const DatasetOptions& options,
   loaded.report =
       comm::agree(ranks.world, [&] { return report_from_json(file.description.at("report")); });
   comm::agree_all(ranks.world, [&] { require_limits(source, loaded.report, options); });
+  add_places(loaded.report, source);
   loaded.fingerprint = content_fingerprint(file.arrays, file.digests);
+  loaded.ids_fingerprint = file.description.value("ids", std::string());
+  if (loaded.ids_fingerprint.empty())  // of an earlier version
+    loaded.ids_fingerprint = ids_fingerprint(ranks.world, file.arrays, file.digests);
   loaded.dataset = Dataset(std::move(file.arrays));
   loaded.cache_file = std::move(path);
   loaded.was_cached = true;
@@ -172,7 +232,8 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
                          Part(is_written ? cache.folder : fs::path(), cache.memory_bytes),
                          num_threads);
   });
-  DataReport report = merge(world, part, first);
+  DataReport report = merge(world, source, part, first);
+  add_places(report, source);
   comm::agree_all(world, [&] { require_usable(source, layout, report, options); });
   const Assembly assembly = assemble(world, part, layout, options.max_seq_length);
   // Text of which the tokenizer makes nothing at all leaves nothing to predict.
@@ -187,6 +248,7 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
   count_dataset(report, gathered.arrays);
   comm::agree_all(world, [&] { require_limits(source, report, options); });
   loaded.fingerprint = content_fingerprint(gathered.arrays, gathered.digests);
+  loaded.ids_fingerprint = std::move(gathered.ids);
   loaded.dataset = Dataset(std::move(gathered.arrays));
   loaded.report = std::move(report);
   loaded.load_s = watch.seconds();

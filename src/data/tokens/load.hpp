@@ -21,6 +21,8 @@ struct Loaded {
   /// 32 digits of all tokens, labels and sample bounds in order. Does not depend on the number of
   /// ranks, on the files' names, or on where the tokens are kept.
   std::string fingerprint;
+  /// The same of tokens and bounds alone: equal where others of the same tokens are trained.
+  std::string ids_fingerprint;
   std::filesystem::path cache_file;  ///< that the dataset maps; empty if it is in memory
   bool was_cached = false;           ///< nothing had to be tokenised
   double load_s = 0;                 ///< of this rank
@@ -28,7 +30,7 @@ struct Loaded {
 
 /// Tokenises all samples of `source`, rank r a contiguous part of them with `num_threads` threads,
 /// or maps the cache file in which an earlier start kept them; then no sample is tokenised,
-/// and of `source` only files() and settings() are asked.
+/// and of `source` only files(), settings() and written_by() are asked.
 ///
 /// Layout::separate: one sequence a sample, at most max_seq_length tokens, end of text included.
 /// Layout::continuous: documents run on, each followed by the end of text, and are cut into

@@ -58,6 +58,27 @@ std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq
   return lines;
 }
 
+/// Which tokens end answers, by name. Those at which the model stops and that end none are named
+/// where a last answer ends without any of them: a model that learned from it may not stop there.
+std::string ends_line(const DataReport& report) {
+  if (report.num_answers == 0) return "";
+  const std::string all = core::with_commas(report.num_answers);
+  std::string text, never;
+  for (const EndCount& end : report.ends) {
+    std::string& list = end.number > 0 ? text : never;
+    if (!list.empty()) list += ", ";
+    list += core::one_line(end.name);
+    list += end.number > 0 ? fmt::format(" {} of {}", core::with_commas(end.number), all) : " 0";
+  }
+  if (text.empty()) text = "none";
+  text = fmt::format("end tokens of {}: {}", counted(report.num_answers, "trained answer"), text);
+  if (report.num_open > 0)
+    text += fmt::format("; without one: {} of {}", core::with_commas(report.num_open), all);
+  if (report.num_unstopped > 0 && !never.empty())
+    text += fmt::format("; never, but the model stops there: {}", never);
+  return text;
+}
+
 /// Bars of at most 40 characters, the longest for the most frequent length.
 std::vector<std::string> histogram(const DataReport& report) {
   constexpr std::int64_t width = 40;
@@ -105,13 +126,30 @@ Json numbers(const DataReport& report) {
                {"dropped", report.num_dropped},
                {"tokens_lost", report.tokens_lost},
                {"longest", report.longest},
-               {"eos_trained", report.eos_trained}};
+               {"eos_trained", report.eos_trained},
+               {"answers", report.num_answers},
+               {"end_tokens", Json::array()}};
+  for (const EndCount& end : report.ends)
+    json["end_tokens"].push_back({end.name, end.number});
   for (std::size_t k = 0; k < num_kinds; ++k)
     json[kind_names[k]] = report.counts[k].number;
   return json;
 }
 
 }  // namespace
+
+std::string example_of(const DataReport& report, const std::string& indent) {
+  if (report.example_text.empty()) return "";
+  std::string text =
+      fmt::format("{}{} {} of {}", indent, report.example_has_turns ? "conversation" : "sample",
+                  core::with_commas(report.example + 1), core::with_commas(report.num_read));
+  if (report.example_has_turns && !report.example_where.empty())
+    text += fmt::format(" ({})", core::one_line(report.example_where));
+  if (report.example_has_turns && !report.example_template.empty())
+    text += ", written by " + core::one_line(report.example_template);
+  return text + "; lines after + are trained, those after - are not, \\n is a new line\n" +
+         report.example_text;
+}
 
 Json to_json(const DataReport& report) {
   Json json = numbers(report);
@@ -122,6 +160,11 @@ Json to_json(const DataReport& report) {
   json["lengths"] = report.lengths;
   json["example"] = report.example;
   json["example_text"] = report.example_text;
+  json["example_has_turns"] = report.example_has_turns;
+  json["example_file"] = report.example_file;
+  json["example_place"] = report.example_place;
+  json["open_answers"] = report.num_open;
+  json["unstopped"] = report.num_unstopped;
   return json;
 }
 
@@ -144,6 +187,15 @@ DataReport report_from_json(const Json& json) {
   report.lengths = json.at("lengths").get<decltype(report.lengths)>();
   report.example = number(json, "example");
   report.example_text = json.at("example_text").get<std::string>();
+  // What follows is not in every cache of data without conversations.
+  report.example_has_turns = json.value("example_has_turns", false);
+  report.example_file = json.value("example_file", std::int64_t{-1});
+  report.example_place = json.value("example_place", std::string());
+  report.num_answers = json.value("answers", std::int64_t{0});
+  report.num_open = json.value("open_answers", std::int64_t{0});
+  report.num_unstopped = json.value("unstopped", std::int64_t{0});
+  for (const Json& end : json.value("end_tokens", Json::array()))
+    report.ends.push_back({end.at(0).get<std::string>(), end.at(1).get<std::int64_t>()});
   return report;
 }
 
@@ -174,6 +226,7 @@ std::string to_string(const DataReport& report, const std::string& name,
                                       core::with_commas(report.eos_trained),
                                       counted(report.num_read - report.num_dropped, "sample"))
                         : labels);
+  if (const std::string line = ends_line(report); !line.empty()) text += "\n" + indent + line;
   for (const std::string& line : findings(report, max_seq_length))
     text += "\n" + indent + line;
   for (const std::string& line : histogram(report))
@@ -181,12 +234,7 @@ std::string to_string(const DataReport& report, const std::string& name,
   if (const std::int64_t around = tokens_around_a_token(report, max_seq_length); around > 0)
     text += fmt::format("\n{}a token is in a sample of about {}, on average", indent,
                         counted(around, "token"));
-  if (!report.example_text.empty()) {
-    text += fmt::format(
-        "\n{}sample {} of {}; lines after + are trained, those after - are not, \\n is a new line",
-        indent, core::with_commas(report.example + 1), core::with_commas(report.num_read));
-    text += "\n" + report.example_text;
-  }
+  if (!report.example_text.empty()) text += "\n" + example_of(report, indent);
   return text;
 }
 

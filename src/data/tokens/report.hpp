@@ -45,6 +45,14 @@ struct Count {
   }
 };
 
+/// How often a token ends an answer that is trained.
+struct EndCount {
+  std::string name;         ///< the token as text
+  std::int64_t number = 0;  ///< answers; 0: of a token at which the model stops, and no answer ends
+
+  bool operator==(const EndCount&) const = default;
+};
+
 /// Printed before training: nothing is cut or dropped silently. Does not depend on the number of
 /// ranks.
 struct [[nodiscard]] DataReport {
@@ -58,12 +66,24 @@ struct [[nodiscard]] DataReport {
   std::int64_t num_dropped = 0;         ///< overlong or masked
   std::int64_t tokens_lost = 0;         ///< of the samples that were cut
   std::int64_t longest = 0;             ///< tokens of the longest sample as read
-  std::int64_t eos_trained = 0;  ///< samples kept whole whose answers end in a trained token that
-                                 ///< ends them
+  std::int64_t eos_trained = 0;    ///< samples kept whole whose answers end in a trained token that
+                                   ///< ends them
+  std::int64_t num_answers = 0;    ///< trained, in the dataset; 0 where all of a text is trained
+  std::int64_t num_open = 0;       ///< of those: no end token follows, or it was cut off
+  std::int64_t num_unstopped = 0;  ///< samples whose last answer, if it is whole, ends with no
+                                   ///< token at which the model stops
+  std::vector<EndCount> ends;      ///< the most frequent first
   std::array<Count, num_kinds> counts;
   std::array<std::int64_t, num_lengths> lengths = {};
-  std::int64_t example = -1;  ///< index of the sample that is shown: the first one kept
-  std::string example_text;   ///< see show
+  /// Index of the sample that is shown: the first that is kept whole and has several turns, else
+  /// the first that is kept.
+  std::int64_t example = -1;
+  std::string example_text;           ///< see show, show_turns
+  bool example_has_turns = false;     ///< it is shown by turns
+  std::int64_t example_file = -1;     ///< its file, of SampleSource::files(); -1: not known
+  std::string example_place;          ///< where it is in that: ":12"
+  std::string example_where = {};     ///< both of them; not kept in the cache, as files move
+  std::string example_template = {};  ///< SampleSource::written_by(); likewise
 
   Count& of(SampleKind kind) { return counts[static_cast<std::size_t>(kind)]; }
   const Count& of(SampleKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
@@ -74,6 +94,10 @@ struct [[nodiscard]] DataReport {
   }
 };
 
+/// The sample that is shown, with the line that says what it is, each line behind `indent`. Empty
+/// if there is none.
+std::string example_of(const DataReport& report, const std::string& indent);
+
 /// Everything, for the token cache. A kind that is not there was not known when the cache was
 /// written, and counts none. Throws: nlohmann's exceptions for what `to_json` did not make.
 core::Json to_json(const DataReport& report);
@@ -83,8 +107,8 @@ DataReport report_from_json(const core::Json& json);
 std::string to_record(const DataReport& report, const std::string& name, const core::Json& more);
 
 /// A few lines for people: counts, share of trained tokens, what is odd, a histogram of lengths,
-/// and a sample with its trained part marked. `name` begins it: "training data". `labels`: what
-/// texts with labels have, which end in no token that is trained.
+/// and a sample with its trained part marked, a conversation by turns. `name` begins it: "training
+/// data". `labels`: what texts with labels have, which end in no token that is trained.
 std::string to_string(const DataReport& report, const std::string& name,
                       std::int64_t max_seq_length, const std::string& labels = {});
 

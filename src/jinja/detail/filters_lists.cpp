@@ -157,6 +157,27 @@ Value batch(const Filtering& f) {
   return rows;
 }
 
+/// So many lists of about the same length, the longer ones first. Python fills the shorter ones
+/// with one element, also where all of them are as long.
+Value slice(const Filtering& f) {
+  const std::int64_t num_slices = f.integer(0, "slices", 0);
+  if (num_slices < 1) throw Problem("slice: there is at least one slice");
+  f.budget.spend(num_slices);
+  const Value filler = f.get(1, "fill_with");
+  const std::vector<Value> all = f.elements();
+  const std::int64_t each = std::ssize(all) / num_slices, num_longer = std::ssize(all) % num_slices;
+  std::vector<Value> slices;
+  auto begin = all.begin();
+  for (std::int64_t i = 0; i < num_slices; ++i) {
+    const auto end = begin + each + (i < num_longer ? 1 : 0);
+    std::vector<Value> taken(begin, end);
+    if (!filler.is_none() && i >= num_longer) taken.push_back(filler);
+    slices.emplace_back(std::move(taken));
+    begin = end;
+  }
+  return slices;
+}
+
 Value extreme(const Filtering& f) {
   const bool has_case = f.get(0, "case_sensitive", false).is_true();
   const Value path = f.get(1, "attribute");
@@ -270,6 +291,7 @@ const FilterTable& filters_of_lists() {
       {"unique", unique},
       {"groupby", group},
       {"batch", batch},
+      {"slice", slice},
       {"min", extreme},
       {"max", extreme},
       {"map", map},

@@ -96,11 +96,34 @@ Value sum(const Filtering& f) {
   return total;
 }
 
+/// "1.5 MB" of a number of bytes.
+Value file_size(const Filtering& f) {
+  require_defined(f.value);
+  std::optional<double> num_bytes;
+  if (f.value.is_number()) num_bytes = f.value.number();
+  if (f.value.is_string()) num_bytes = read_float(f.value.string());
+  if (!num_bytes || !std::isfinite(*num_bytes))
+    throw Problem("filesizeformat asks for a number of bytes");
+  const bool is_binary = f.get(0, "binary", false).is_true();
+  const double base = is_binary ? 1024 : 1000;
+  if (*num_bytes == 1) return "1 Byte";
+  if (*num_bytes < base) return fmt::format("{:.0f} Bytes", std::trunc(*num_bytes) + 0.0);
+  constexpr std::string_view prefixes = "kMGTPEZY";
+  std::size_t i = 0;
+  while (i + 1 < prefixes.size() && *num_bytes >= std::pow(base, i + 2))
+    ++i;
+  const std::string prefix = !is_binary ? std::string(1, prefixes[i])
+                             : i == 0   ? "Ki"
+                                        : fmt::format("{}i", prefixes[i]);
+  return fmt::format("{:.1f} {}B", base * *num_bytes / std::pow(base, i + 2), prefix);
+}
+
 }  // namespace
 
 const FilterTable& filters_of_numbers() {
-  static const FilterTable all = {
-      {"int", to_integer}, {"float", to_float}, {"round", round}, {"abs", absolute}, {"sum", sum}};
+  static const FilterTable all = {{"int", to_integer}, {"float", to_float},
+                                  {"round", round},    {"abs", absolute},
+                                  {"sum", sum},        {"filesizeformat", file_size}};
   return all;
 }
 

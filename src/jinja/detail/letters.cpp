@@ -39,6 +39,21 @@ bool is_letter(char32_t c) {
   }
 }
 
+bool is_word(char32_t c) {
+  switch (category_of(c)) {
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    default:
+      return c == '_' || is_letter(c);
+  }
+}
+
+bool is_decimal(char32_t c) {
+  return category_of(c) == UTF8PROC_CATEGORY_ND;
+}
+
 bool is_printable(char32_t c) {
   switch (category_of(c)) {
     case UTF8PROC_CATEGORY_CN:

@@ -16,6 +16,10 @@ inline bool is_digit(char32_t c) {
 }
 /// Of Unicode's letters, as Python's str.isalpha.
 bool is_letter(char32_t c);
+/// A letter, a number of any script, or _: what \w means in Python's regular expressions.
+bool is_word(char32_t c);
+/// A digit of any script: \d.
+bool is_decimal(char32_t c);
 /// As Python's repr has it: what it does not escape.
 bool is_printable(char32_t c);
 

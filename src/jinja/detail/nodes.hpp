@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -286,6 +287,12 @@ struct For : Statement {
   Target target;
   ExpressionPtr over, condition;  ///< `condition` null: none
   Body body, otherwise;
+  bool is_recursive = false;  ///< `loop` can be called
+
+ private:
+  Flow iterate(const Value& all, std::int64_t depth0, Run& run, const ScopePtr& scope) const;
+  std::function<Value(const Arguments&)> recursion(std::int64_t depth0, Run& run,
+                                                   const ScopePtr& scope) const;
 };
 
 struct Set : Statement {

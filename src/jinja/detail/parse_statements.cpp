@@ -131,7 +131,7 @@ class StatementParser {
     reader_.expect_name("in");
     node->over = expressions_.tuple(false);
     if (reader_.take_name("if")) node->condition = expressions_.expression();
-    if (reader_.now().is_name("recursive")) reader_.fail("recursive loops are not known here");
+    node->is_recursive = reader_.take_name("recursive");
     end_block();
     ++num_loops_;
     node->body = body({"else", "endfor"});

@@ -21,6 +21,7 @@ struct Round {
   std::vector<Value> items = {};
   std::size_t index = 0;
   std::optional<Value> last_changed = {};
+  std::int64_t depth0 = 0;  ///< of a recursive loop, how often it is called within itself
 
   std::int64_t number() const { return static_cast<std::int64_t>(index); }
   std::int64_t length() const { return static_cast<std::int64_t>(items.size()); }
@@ -35,8 +36,8 @@ std::optional<Value> field_of(const std::shared_ptr<Round>& round, const std::st
   if (name == "first") return i == 0;
   if (name == "last") return i + 1 == n;
   if (name == "length") return n;
-  if (name == "depth") return 1;
-  if (name == "depth0") return 0;
+  if (name == "depth") return round->depth0 + 1;
+  if (name == "depth0") return round->depth0;
   if (name == "previtem")
     return i > 0 ? round->items[round->index - 1] : round->budget.undefined("loop.previtem");
   if (name == "nextitem")
@@ -56,18 +57,21 @@ std::optional<Value> field_of(const std::shared_ptr<Round>& round, const std::st
   return std::nullopt;
 }
 
-Value loop_object(const std::shared_ptr<Round>& round) {
-  return Callable{
-      "loop",
-      [](const Arguments&) -> Value { throw Problem("recursive loops are not known here"); },
-      [round](const std::string& name) { return field_of(round, name); }};
+Value loop_object(const std::shared_ptr<Round>& round,
+                  std::function<Value(const Arguments&)> called) {
+  return Callable{"loop", std::move(called),
+                  [round](const std::string& name) { return field_of(round, name); }};
+}
+
+Value refuse_call(const Arguments&) {
+  throw Problem("loop is called, but it is of a {% for %} without \"recursive\" at its end");
 }
 
 /// Macros and blocks in each other, counted.
 class Deeper {
  public:
   explicit Deeper(Run& run) : run_(run) {
-    if (++run_.depth > deepest) throw Problem("macros call each other without end");
+    if (++run_.depth > deepest) throw Problem("macros or loops call each other without end");
   }
   ~Deeper() { --run_.depth; }
   Deeper(const Deeper&) = delete;
@@ -92,6 +96,15 @@ class TurnOf {
   Run& run_;
   std::int32_t outer_;
 };
+
+/// What `write` writes, as text.
+template <typename F>
+Text captured(Run& run, const F& write) {
+  const Deeper deeper(run);
+  Text outside = std::exchange(run.out, {});
+  write();
+  return std::exchange(run.out, std::move(outside));
+}
 
 bool is_true(const Expression& condition, Run& run, const ScopePtr& scope) {
   Value room;
@@ -170,10 +183,7 @@ Flow Body::execute(Run& run, const ScopePtr& scope) const {
 }
 
 Text Body::capture(Run& run, const ScopePtr& scope) const {
-  const Deeper deeper(run);
-  Text outside = std::exchange(run.out, {});
-  execute(run, scope);
-  return std::exchange(run.out, std::move(outside));
+  return captured(run, [&] { execute(run, scope); });
 }
 
 void Target::assign(const Value& value, Run& run, const ScopePtr& scope) const {
@@ -217,11 +227,12 @@ Flow If::execute(Run& run, const ScopePtr& scope) const {
 }
 
 Flow For::execute(Run& run, const ScopePtr& scope) const {
-  const auto round = std::make_shared<Round>(Round{run.budget});
-  {
-    const Value all = over->value(run, scope);
-    round->items = all.is_sequence() ? all.sequence().items : elements_of(all);
-  }
+  return iterate(over->value(run, scope), 0, run, scope);
+}
+
+Flow For::iterate(const Value& all, std::int64_t depth0, Run& run, const ScopePtr& scope) const {
+  const auto round = std::make_shared<Round>(Round{.budget = run.budget, .depth0 = depth0});
+  round->items = all.is_sequence() ? all.sequence().items : elements_of(all);
   run.budget.spend(std::ssize(round->items));
   if (condition)
     std::erase_if(round->items, [&](const Value& item) {
@@ -231,7 +242,10 @@ Flow For::execute(Run& run, const ScopePtr& scope) const {
       return !is_true(*condition, run, tried);
     });
   if (round->items.empty()) return otherwise.execute(run, inside(scope));
-  const Value loop = loop_object(round);
+  const Value loop = is_recursive ? loop_object(round, recursion(depth0 + 1, run, scope))
+                                  : loop_object(round, refuse_call);
+  // A round that is left in its midst is none to Jinja's {% else %}.
+  bool is_without_rounds = true;
   ScopePtr own = inside(scope);
   for (; round->index < round->items.size(); ++round->index) {
     // A macro of the last round may still know its names.
@@ -244,9 +258,28 @@ Flow For::execute(Run& run, const ScopePtr& scope) const {
     if (item.is_mapping()) run.reach(item.mapping().element, Reach::looped);
     own->set(run.symbols.loop, loop);
     target.assign(item, run, own);
-    if (body.execute(run, own) == Flow::stop_loop) break;
+    const Flow flow = body.execute(run, own);
+    if (flow == Flow::next) is_without_rounds = false;
+    if (flow == Flow::stop_loop) break;
   }
-  return Flow::next;
+  return is_without_rounds ? otherwise.execute(run, inside(scope)) : Flow::next;
+}
+
+/// What `loop(...)` is in a recursive loop: another loop over what it is given, as text.
+std::function<Value(const Arguments&)> For::recursion(std::int64_t depth0, Run& run,
+                                                      const ScopePtr& scope) const {
+  // A scope that holds its own loop would never be freed.
+  const std::weak_ptr<Scope> looped_in = scope;
+  return [this, &run, looped_in, depth0](const Arguments& arguments) -> Value {
+    const ScopePtr outer = looped_in.lock();
+    if (!outer) throw Problem("loop is called behind its {% endfor %}");
+    arguments.require("loop", 1);
+    if (arguments.positional.empty()) throw Problem("loop asks for what it is to loop over");
+    const int line = run.line;
+    Text text = captured(run, [&] { iterate(arguments.positional.front(), depth0, run, outer); });
+    run.line = line;
+    return text;
+  };
 }
 
 Flow Set::execute(Run& run, const ScopePtr& scope) const {

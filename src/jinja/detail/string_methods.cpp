@@ -6,8 +6,10 @@
 #include <unordered_map>
 
 #include "jinja/detail/characters.hpp"
+#include "jinja/detail/formats.hpp"
 #include "jinja/detail/letters.hpp"
 #include "jinja/detail/library.hpp"
+#include "jinja/detail/lines.hpp"
 
 namespace finetune::jinja::detail {
 namespace {
@@ -18,6 +20,7 @@ struct Asked {
   const std::string& text;  ///< its bytes
   const Arguments& arguments;
   const std::string& name;
+  Budget& budget;
 
   const Text& written(std::size_t place, const char* key) const {
     const Value* value = arguments.find(place, key);
@@ -104,16 +107,9 @@ Value split(const Asked& asked) {
 Value split_lines(const Asked& asked) {
   const bool keeps_ends = asked.arguments.get(0, "keepends", false).is_true();
   std::vector<Value> lines;
-  std::string_view text = asked.text;
-  while (!text.empty()) {
-    const std::size_t at = text.find_first_of("\n\r\v\f\x1c\x1d\x1e");
-    const std::size_t end = std::min(at, text.size());
-    const std::size_t length = end == text.size()                     ? 0
-                               : text.substr(end).starts_with("\r\n") ? 2
-                                                                      : 1;
-    lines.emplace_back(asked.whole.part(text.substr(0, end + (keeps_ends ? length : 0))));
-    text.remove_prefix(end + length);
-  }
+  for (const auto& [text, end] : lines_of(asked.text))
+    lines.emplace_back(
+        asked.whole.part({text.data(), text.size() + (keeps_ends ? end.size() : 0)}));
   return lines;
 }
 
@@ -206,34 +202,16 @@ Value padded(const Asked& asked) {
   return left;
 }
 
-/// "{} of {name}".format(...): places without a format of their own.
-Value format(const Asked& asked) {
-  Text text;
-  std::size_t next = 0;
-  const std::string& format = asked.text;
-  for (std::size_t i = 0; i < format.size(); ++i) {
-    const bool is_double = i + 1 < format.size() && format[i + 1] == format[i];
-    if ((format[i] == '{' || format[i] == '}') && is_double) {
-      text += asked.whole.part(i++, 1);
-    } else if (format[i] != '{') {
-      text += asked.whole.part(i, 1);
-    } else {
-      const std::size_t end = format.find('}', i);
-      if (end == std::string::npos) throw Problem("str.format: a { is not closed");
-      const std::string place = format.substr(i + 1, end - i - 1);
-      if (place.find_first_of(":!.[") != std::string::npos)
-        throw Problem("str.format: places with a format or a field are not known here");
-      const bool is_number =
-          place.size() < 10 && place.find_first_not_of("0123456789") == std::string::npos;
-      const Value* value =
-          is_number ? asked.arguments.find(place.empty() ? next++ : std::stoul(place), "")
-                    : asked.arguments.find(SIZE_MAX, place);
-      if (value == nullptr) throw Problem("str.format: there is no value for {" + place + "}");
-      text += to_written(*value);
-      i = end;
-    }
-  }
-  return text;
+Value format_map(const Asked& asked) {
+  const Value values = asked.arguments.get(0, "mapping", Value::Undefined{"format_map's dict"});
+  require_defined(values);
+  const Mapping* mapping = values.mapping_or_null();
+  if (mapping == nullptr)
+    throw Problem(std::string("str.format_map asks for a dict, not ") + values.type_name());
+  Arguments named;
+  for (const auto& [key, value] : mapping->items)
+    if (key.is_string()) named.named.emplace_back(key.string(), value);
+  return filled(asked.whole, named, asked.budget);
 }
 
 using Function = Value (*)(const Asked&);
@@ -291,7 +269,8 @@ const std::unordered_map<std::string, Function>& functions() {
       {"center", padded},
       {"ljust", padded},
       {"rjust", padded},
-      {"format", format},
+      {"format", [](const Asked& a) -> Value { return filled(a.whole, a.arguments, a.budget); }},
+      {"format_map", format_map},
       {"isdigit", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
       {"isdecimal", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
       {"isnumeric", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
@@ -317,7 +296,7 @@ std::optional<Value> method_of_string(const Value& text, const std::string& name
   const Function function = found->second;
   return Callable{name, [text, name, function, &budget](const Arguments& arguments) -> Value {
                     budget.spend_bytes(static_cast<std::int64_t>(text.string().size()));
-                    Value made = function({text.text(), text.string(), arguments, name});
+                    Value made = function({text.text(), text.string(), arguments, name, budget});
                     if (made.is_string())
                       budget.spend_bytes(static_cast<std::int64_t>(made.string().size()));
                     return made;

@@ -39,7 +39,9 @@ std::string lengths(const core::Json& report, const std::string& name) {
 /// Words for a field of the data report.
 std::string words(std::string field) {
   static const std::map<std::string, std::string> known = {
-      {"eos_trained", "end tokens trained"},
+      {"answers", "answers trained on"},
+      {"end_tokens", "answers by what ends them"},
+      {"eos_trained", "samples that end in a trained end token"},
       {"longest", "longest sample, tokens"},
       {"masked", "samples without a trained token"},
       {"overlong", "samples too long"},
@@ -52,6 +54,12 @@ std::string words(std::string field) {
 }
 
 std::string value_text(const core::Json& value) {
+  std::string text;
+  for (const core::Json& pair : value.is_array() ? value : core::Json::array())
+    if (pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_number_integer())
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", pair[0].get<std::string>(),
+                          core::with_commas(pair[1].get<std::int64_t>()));
+  if (!text.empty()) return text;
   if (value.is_number_integer()) return core::with_commas(value.get<std::int64_t>());
   if (!value.is_number()) return "";
   return fmt::format("{:.1f} %", 100 * value.get<double>());  // parts of a whole

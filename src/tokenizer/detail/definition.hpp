@@ -41,7 +41,7 @@ struct Definition {
   /// What decides ids in addition to the file: for the fingerprint.
   std::string settings;
   /// A space that a template wrote where the prefix would go is the prefix; see Encode::no_ends.
-  bool is_sentencepiece = false;
+  bool own_space_is_prefix = false;
 };
 
 /// What tokenizer_config.json and added_tokens.json say where the tokenizer's file cannot.

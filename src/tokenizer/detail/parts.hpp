@@ -43,7 +43,8 @@ struct TextToEncode {
   std::vector<std::size_t> starts_anew = {};  ///< in order
   std::vector<std::size_t> counted = {};  ///< places whose ids before them are counted; in order
 
-  /// The same for a part of the text; counted are places behind its begin, up to its end.
+  /// The same for a part of the text; counted are places behind its begin, up to its
+  /// end, and the begin of the text.
   TextToEncode part(std::size_t begin, std::size_t end) const;
 };
 

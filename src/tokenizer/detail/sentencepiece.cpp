@@ -240,17 +240,11 @@ Definition read_sentencepiece(std::string_view message, const std::string& place
   Model model = make_model(file, sorted, node);
   AddedTokens added = AddedTokens::of(std::move(tokens), pieces_of(model), node);
   const bool drops = file.normalizer.add_dummy_prefix;
-  return {Normalizer::of(std::move(file.normalizer)),
-          PreTokenizer(),
-          std::move(model),
-          std::move(added),
-          beside.around(bos, eos),
-          Decoder::of_sentencepiece(drops),
-          !beside.legacy.value_or(!instructs),
-          bos,
-          eos,
-          beside.settings(),
-          true};
+  return {Normalizer::of(std::move(file.normalizer)), PreTokenizer(), std::move(model),
+          std::move(added), beside.around(bos, eos), Decoder::of_sentencepiece(drops),
+          !beside.legacy.value_or(!instructs), bos, eos, beside.settings(),
+          // The Hugging Face library, which alone says "legacy", puts one before any space.
+          !beside.legacy.has_value()};
 }
 
 }  // namespace finetune::tokenizer

@@ -81,6 +81,8 @@ void SideFiles::join(std::vector<AddedToken>& others) const {
 std::string SideFiles::settings() const {
   const auto shown = [](std::optional<bool> choice) { return choice ? int{*choice} : -1; };
   std::string text = fmt::format(" {} {} {}", shown(add_bos), shown(add_eos), shown(legacy));
+  // Raised when the same choice begins to give other ids.
+  if (legacy) text += " 2";
   for (const AddedToken& token : tokens) {
     text +=
         fmt::format(" {} {} {} {:d}{:d}{:d}{:d}{:d}", token.id, token.content.size(), token.content,

@@ -13,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "data/steps/split.hpp"
+#include "data/tokens/mask_change.hpp"
 #include "train/corpus/detail/labels.hpp"
 #include "train/run/advice.hpp"
 
@@ -124,12 +125,46 @@ data::Sequences sequences_of(const DataInput& input, const data::Loaded& set,
                                  at::get_num_threads());
 }
 
+/// Training data and what they were loaded from.
+struct KnownData {
+  std::vector<data::Loaded> sets;
+  std::function<std::unique_ptr<data::TextSource>(std::size_t)> open;
+  std::filesystem::path cache_folder;
+};
+
+/// One fingerprint of several data sets, `own` of each, with `other` in the place of the i-th.
+std::string joined_fingerprint(const std::vector<data::Loaded>& sets,
+                               std::string data::Loaded::*own, std::size_t i = 0,
+                               const std::string* other = nullptr) {
+  std::string all;
+  for (std::size_t k = 0; k < sets.size(); ++k)
+    all += other != nullptr && k == i ? *other : sets[k].*own;
+  return core::fingerprint(all);
+}
+
+/// See Corpus::change_since. Of several data sets one may have changed.
+DataChange change_since(const KnownData& known, const std::string& fingerprint) {
+  for (std::size_t i = 0; i < known.sets.size(); ++i) {
+    const auto is_earlier = [&](const std::string& one) {
+      return joined_fingerprint(known.sets, &data::Loaded::fingerprint, i, &one) == fingerprint;
+    };
+    const auto change = data::find_mask_change(known.cache_folder, is_earlier, known.sets[i],
+                                               [&] { return known.open(i); });
+    if (change) return {change->has_same_tokens, change->shown};
+  }
+  // A conversation, if there is one.
+  auto shown = std::ranges::find_if(
+      known.sets, [](const data::Loaded& set) { return set.report.example_has_turns; });
+  if (shown == known.sets.end()) shown = known.sets.begin();
+  const std::string example = data::example_of(shown->report, std::string(4, ' '));
+  return {std::nullopt, example.empty() ? "" : "    As it is read now:\n" + example};
+}
+
 /// What training draws from, and what is held out of it.
 struct DrawnData {
   std::vector<data::Sequences> training;
   std::vector<data::SampledSet> sampled;
   std::vector<data::Sequences> held_out;
-  std::string fingerprints;
 };
 
 DrawnData draw(const DataInput& input, const DataSets& sets) {
@@ -145,7 +180,6 @@ DrawnData draw(const DataInput& input, const DataSets& sets) {
     drawn.training.push_back(sequences_of(input, set, std::move(dataset)));
     const double weight = input.settings.weights.empty() ? 1 : input.settings.weights.at(i);
     drawn.sampled.push_back({drawn.training.back().size(), weight});
-    drawn.fingerprints += set.fingerprint;
   }
   for (const data::Loaded& set : sets.validation)
     drawn.held_out.push_back(sequences_of(input, set, set.dataset));
@@ -203,7 +237,12 @@ DataSets load_data(const DataInput& input, const Registry& registry, const data:
                 .training = {},
                 .validation = {},
                 .has_answers = true,
-                .questions = nullptr};
+                .questions = nullptr,
+                .open = {},
+                .cache_folder = cache.folder};
+  sets.open = [=, tokenizer = sets.tokenizer, &registry](std::size_t i) {
+    return open_source(input, registry, tokenizer, formats, DataPart::training, i);
+  };
   const auto open = [&](DataPart part) {
     return comm::agree(
         ranks.world, [&] { return open_sources(input, registry, sets.tokenizer, formats, part); });
@@ -245,9 +284,11 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
       std::move(sets.tokenizer),
       data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id, texts),
       std::nullopt,
-      core::fingerprint(drawn.fingerprints),
+      joined_fingerprint(sets.training, &data::Loaded::fingerprint),
+      joined_fingerprint(sets.training, &data::Loaded::ids_fingerprint),
       sets.has_answers,
       std::move(sets.questions),
+      {},
       {}};
   if (!drawn.held_out.empty()) {
     // Sorted as a whole, so that what is in a micro-batch does not depend on the number of ranks.
@@ -258,6 +299,10 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
     corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id, texts);
   }
   tell(input, sets, corpus);
+  corpus.change_since =
+      [known =
+           KnownData{std::move(sets.training), std::move(sets.open), std::move(sets.cache_folder)}](
+          const std::string& fingerprint) { return change_since(known, fingerprint); };
   if (const auto advice = advice_on_epoch(plan.global_batch, corpus.training.sampler().epoch_size(),
                                           input.deck_path))
     log::warn(*advice);

@@ -3,6 +3,7 @@
 // The run's data: tokenizer, training and validation streams, and validation samples as text.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,11 +25,15 @@ struct DataSets {
   bool has_answers = false;  ///< samples are questions with answers, not running text
   /// The validation file's samples as text, for printed answers; null without one.
   std::unique_ptr<Questions> questions;
+  /// Opens the i-th of data.path again, should a sample of it be shown later.
+  std::function<std::unique_ptr<data::TextSource>(std::size_t)> open = {};
+  std::filesystem::path cache_folder = {};  ///< of their tokens; empty: none
 };
 
 /// Tokenises on all ranks, with `num_threads` threads each, or maps what an earlier start kept.
 /// Collective on the ranks' world. Throws: comm::AgreedError of ErrorKind::input, also if the
-/// tokenizer has more tokens than the model's embedding has rows.
+/// tokenizer has more tokens than the model's embedding has rows. What `input` and `registry` refer
+/// to outlives DataSets::open and Corpus::change_since.
 DataSets load_data(const DataInput& input, const Registry& registry, const data::DataRanks& ranks,
                    const data::CacheOptions& cache, int num_threads);
 
@@ -36,14 +41,27 @@ DataSets load_data(const DataInput& input, const Registry& registry, const data:
 data::CacheOptions cache_options(const data::DataSettings& settings,
                                  const std::filesystem::path& output);
 
+/// How the training data differ from those that had another fingerprint.
+struct DataChange {
+  /// Only which tokens are trained differs; nothing: the earlier data are not at hand.
+  std::optional<bool> has_same_tokens = {};
+  /// For people: the first sample that differs, else the one that the data report shows. Lines
+  /// behind four spaces, or empty.
+  std::string shown = {};
+};
+
 struct Corpus {
   tokenizer::Tokenizer tokenizer;
   data::Stream training;
   std::optional<data::Stream> validation;
-  std::string fingerprint;   ///< of the training data's tokens
-  bool has_answers = false;  ///< see DataSets
+  std::string fingerprint;         ///< of the training data's tokens, and of which are trained
+  std::string tokens_fingerprint;  ///< of these tokens alone
+  bool has_answers = false;        ///< see DataSets
   std::unique_ptr<Questions> questions;
   std::vector<std::string> records;  ///< the data report, for metrics.jsonl
+  /// Compares with data whose `fingerprint` was another, as far as the token cache has them. Reads
+  /// all tokens, and opens the data again; not collective.
+  std::function<DataChange(const std::string& fingerprint)> change_since = {};
 };
 
 /// The stream of rank `batch_rank` of `batch_size` that share `plan`'s batches, and the data report

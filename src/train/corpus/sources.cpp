@@ -260,6 +260,12 @@ bool DataFormats::are_tokens(const Registry& registry) const {
   return std::ranges::all_of(training, has_tokens) && std::ranges::all_of(validation, has_tokens);
 }
 
+std::vector<std::string> DataFormats::all() const {
+  std::vector<std::string> names = training;
+  names.insert(names.end(), validation.begin(), validation.end());
+  return names;
+}
+
 DataFormats find_formats(const comm::Communicator& world, const DataInput& input,
                          const Registry& registry) {
   DataFormats formats;
@@ -279,9 +285,7 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
                                                             DataPart part) {
   const bool trains = part == DataPart::training;
   const auto& names = trains ? formats.training : formats.validation;
-  std::vector<std::string> all = formats.training;
-  all.insert(all.end(), formats.validation.begin(), formats.validation.end());
-  const data::TokenizePolicy policy = manner_of(input, registry, tokenizer, all);
+  const data::TokenizePolicy policy = manner_of(input, registry, tokenizer, formats.all());
   std::vector<std::unique_ptr<data::TextSource>> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const data::Format& format = format_named(names[i], registry);
@@ -294,8 +298,20 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
   }
   require_other_files(input, part, sources);
   if (policy.chat && trains)
-    log::info(fmt::format("conversations are written by the template \"{}\"", policy.chat->name));
+    log::info("conversations are written by " + data::in_words(*policy.chat));
   return sources;
+}
+
+std::unique_ptr<data::TextSource> open_source(const DataInput& input, const Registry& registry,
+                                              const tokenizer::Tokenizer& tokenizer,
+                                              const DataFormats& formats, DataPart part,
+                                              std::size_t i) {
+  const auto& names = part == DataPart::training ? formats.training : formats.validation;
+  const data::Format& format = format_named(names[i], registry);
+  const data::Columns& columns = input.settings.columns;
+  return std::make_unique<data::TextSource>(
+      format.open(data_path(input, part, i), columns), format, columns,
+      manner_of(input, registry, tokenizer, formats.all()), tokenizer);
 }
 
 std::int64_t Questions::size() const {

@@ -40,6 +40,8 @@ struct DataFormats {
   std::vector<std::string> validation;                   ///< of each of data.validation_path
   std::vector<std::shared_ptr<const void>> opened = {};  ///< keep it until the sources are open
 
+  std::vector<std::string> all() const;
+
   /// Whether all data are token ids, so that no tokenizer is needed.
   bool are_tokens(const Registry& registry) const;
 };
@@ -57,6 +59,12 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
                                                             const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,
                                                             DataPart part);
+
+/// The i-th of them alone, without a word on the log.
+std::unique_ptr<data::TextSource> open_source(const DataInput& input, const Registry& registry,
+                                              const tokenizer::Tokenizer& tokenizer,
+                                              const DataFormats& formats, DataPart part,
+                                              std::size_t i);
 
 /// The template that conversations of this run are rendered by: the one of data.template, or the
 /// model's. Throws: see data::choose_template.

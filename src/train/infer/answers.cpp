@@ -26,10 +26,11 @@ std::string shown(const std::string& prompt) {
 std::vector<metrics::Answer> print_answers(const Engine& engine,
                                            const tokenizer::Tokenizer& tokenizer,
                                            const Questions& questions,
-                                           const MetricsSettings& settings) {
+                                           const MetricsSettings& settings,
+                                           const std::function<bool()>& is_left) {
   std::vector<metrics::Answer> answers;
   const std::int64_t count = std::min(settings.answers, questions.size());
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < count && !is_left(); ++i) {
     const auto question = questions.question(i * questions.size() / count);
     if (!question) continue;
     const Sampling greedy{.max_tokens = settings.answer_tokens,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "train/infer/detail/token_values.hpp"
@@ -32,19 +33,24 @@ std::int64_t counted_once(const Engine& engine, std::int64_t count) {
 
 }  // namespace
 
-Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
-                    data::Stream& stream) {
+std::optional<Evaluation> evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
+                                   data::Stream& stream, const std::function<bool()>& is_left) {
   const auto& cp = engine.shards.groups().cp;
   LossTotal loss(engine.shards.options().numbers.is_fixed_point(),
                  stream.dataset().num_samples() * (cp ? cp->size() : 1));
   double denominator = 0;
   std::int64_t num_exact = 0;
   Evaluation result;
+  bool is_first = true;
   for (std::int64_t step = 0; step < stream.sampler().steps_per_epoch(); ++step) {
     const data::StepData data = stream.step(step);
     result.num_samples += data.num_samples;
     denominator += engine.objective.denominator(data);
     for (const auto& micro_batch : data.micro_steps) {
+      if (!std::exchange(is_first, false) && is_left && is_left()) {
+        engine.shards.release_all();
+        return std::nullopt;
+      }
       const LossSum sum = forward(engine, micro_batch);
       loss.add(sum.loss);
       if (micro_batch)

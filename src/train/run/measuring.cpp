@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <span>
 
 #include "core/clock.hpp"
@@ -13,6 +14,7 @@
 #include "train/infer/answers.hpp"
 #include "train/infer/evaluate.hpp"
 #include "train/run/run.hpp"
+#include "train/run/stop_vote.hpp"
 
 namespace finetune::train {
 
@@ -30,25 +32,44 @@ auto Run::with_evaluated_weights(const F& f) {
   return result;
 }
 
-void Run::validate(const std::string& when) {
-  if (!corpus_.validation) return;
+bool Run::validate(const std::string& when) {
+  if (!corpus_.validation) return true;
   const trace::Span span(trace::main_row, "validation");
+  const core::Stopwatch watch;
   reporter_.pause();
-  const Evaluation result = with_evaluated_weights(
-      [&] { return evaluate(state_.engine(), world_.loss, *corpus_.validation); });
-  validation_loss_ = result.loss;
-  if (corpus_.has_answers) exact_match_ = result.exact_match;
-  reporter_.validated(when, steps_done_, result, corpus_.has_answers, validate_ema());
+  StopVote vote(
+      world_.world, StopVote::Passes::in_step,
+      [this] { return stop_is_asked() || time_limit_.is_due(process_age_s()); },
+      [&] { return watch.seconds(); });
+  vote.begin_step(INT64_MAX);
+  const auto measured = [&] {
+    return evaluate(state_.engine(), world_.loss, *corpus_.validation, [&] {
+      core::fault::hit("validate.pass");
+      return vote.after_pass();
+    });
+  };
+  const std::optional<Evaluation> result = with_evaluated_weights(measured);
+  // The mean of the weights, if there is one: none before the first update, which it begins with.
+  const bool has_ema = result && state_.optimizer().keeps_ema() && num_updates() > 0;
+  std::optional<Evaluation> ema;
+  if (has_ema) {
+    state_.optimizer().publish_other_weights(state_.shards());
+    ema = measured();
+    state_.shards().publish_all();
+  }
+  evaluated_s_ += watch.seconds();
+  if (!result || (has_ema && !ema)) {
+    is_stopped_ = true;
+    report_stop(stops_are_asked()[0],
+                "the validation is left in its midst and done again by the next start, ");
+    return false;
+  }
+  validation_loss_ = result->loss;
+  if (corpus_.has_answers) exact_match_ = result->exact_match;
+  reporter_.validated(when, steps_done_, *result, corpus_.has_answers,
+                      ema ? std::optional(ema->loss) : std::nullopt);
   page_.write_soon();
-}
-
-/// None before the first update, which it begins with.
-std::optional<double> Run::validate_ema() {
-  if (!state_.optimizer().keeps_ema() || num_updates() == 0) return std::nullopt;
-  state_.optimizer().publish_other_weights(state_.shards());
-  const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
-  state_.shards().publish_all();
-  return result.loss;
+  return true;
 }
 
 std::array<bool, 2> Run::stops_are_asked() const {
@@ -73,6 +94,7 @@ bool Run::evaluate_tasks(const std::string& when) {
   });
   evaluated_s_ += watch.seconds();
   if (!task_result_) {
+    is_stopped_ = true;
     report_stop(asked[0], "the evaluation is left in its midst and goes on with the next start, ");
     return false;
   }
@@ -102,14 +124,22 @@ void Run::note_score() {
   patience_.add(*score);
 }
 
-void Run::print_answers() {
-  if (input_.metrics.answers == 0 || !corpus_.questions) return;
+bool Run::print_answers() {
+  if (input_.metrics.answers == 0 || !corpus_.questions) return true;
   reporter_.pause();
+  std::array<bool, 2> asked = {};
   const auto answers = with_evaluated_weights([&] {
     return train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions,
-                                input_.metrics);
+                                input_.metrics, [&] {
+                                  asked = stops_are_asked();
+                                  return asked[0] || asked[1];
+                                });
   });
   reporter_.answered({.step = steps_done_, .answers = answers});
+  if (!asked[0] && !asked[1]) return true;
+  is_stopped_ = true;
+  report_stop(asked[0], "not all questions are answered, ");
+  return false;
 }
 
 bool Run::is_validation_due() const {
@@ -127,14 +157,30 @@ bool Run::ends_interval(double epochs) const {
   return corpus_.training.sampler().ends_interval(epochs, steps_done_);
 }
 
+bool Run::misses_validation() const {
+  return steps_done_ > 0 && corpus_.validation && !validation_loss_ &&
+         (is_finished() || is_validation_due());
+}
+
+void Run::measure_first(bool misses_validation, bool asks) {
+  if (steps_done_ == 0) {
+    if (validate("before training") && print_answers() && num_steps_ > 0)
+      evaluate_tasks("before training");
+    return;
+  }
+  const std::string when = fmt::format("step {}", steps_done_);
+  if (misses_validation && !validate(when)) return;
+  if (asks && !evaluate_tasks(when)) return;
+  if (misses_validation || asks) note_score();
+}
+
 /// Of the model as training leaves it, what was not measured right now.
 void Run::measure_last() {
   const bool is_early = steps_done_ < num_steps_;
-  if (!is_early || !validation_loss_) validate("after training");
-  print_answers();
-  const bool was_asked = task_result_.has_value();
-  if (!was_asked) is_stopped_ = !evaluate_tasks("after training");
-  if (!is_early && !is_stopped_) note_score();
+  if ((!is_early || !validation_loss_) && !validate("after training")) return;
+  if (!print_answers()) return;
+  if (!task_result_ && !evaluate_tasks("after training")) return;
+  if (!is_early) note_score();
 }
 
 }  // namespace finetune::train

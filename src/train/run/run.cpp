@@ -134,6 +134,7 @@ checkpoint::RunState Run::describe() const {
       {.step = steps_done_,
        .metrics_bytes = reporter_.metrics_bytes(),
        .data_fingerprint = corpus_.fingerprint,
+       .data_tokens = corpus_.tokens_fingerprint,
        .source_dtypes = start_.source_dtypes,
        .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
        .threads = at::get_num_threads(),
@@ -294,15 +295,11 @@ void Run::train_steps() {
     // Validation first: a checkpoint covers the metrics written before it, and a restart drops
     // later ones.
     const std::string when = fmt::format("step {}", steps_done_);
-    if (is_validation_due()) validate(when);
-    // Unlike a validation it can be left at any time.
     evaluated_s_ = 0;
-    const bool stops = is_evaluation_due() && !evaluate_tasks(when);
+    if (is_validation_due()) validate(when);
+    if (!is_stopped_ && is_evaluation_due()) evaluate_tasks(when);
     time_limit_.add_step(since_last_step.seconds() - evaluated_s_);
-    if (stops) {
-      is_stopped_ = true;
-      break;
-    }
+    if (is_stopped_) break;
     note_score();
     if (patience_.is_lost()) break;
     if (input_.checkpoint.probe && steps_done_ == first + 1) {
@@ -323,29 +320,22 @@ int Run::train(const comm::Topology& topology) {
     stop_reason_ = signal_reason;
     return end_stopped(checkpoints_.has_any());
   }
-  const bool was_finished = is_finished();
+  const bool was_finished = is_finished(), was_left = misses_validation();
   tasks_.start_from(first, start_.run_id);
   const bool goes_on_asking = first > 0 && tasks_.is_unfinished(first);
   if (!was_finished)
     output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
                        input_.checkpoint.max_starts);
-  if (!was_finished || goes_on_asking) {
+  if (!was_finished || was_left || goes_on_asking) {
     metrics::StartRecord record = describe_start(input_, plan_, world_, topology, num_steps_);
     record.step = first;
     record.run_id = start_.run_id;
     reporter_.show("start", first, metrics::as_code(starts_.begin(std::move(record))));
   }
-  if (first == 0) {
-    validate("before training");
-    print_answers();
-    if (num_steps_ > 0) is_stopped_ = !evaluate_tasks("before training");
-  } else if (goes_on_asking) {
-    is_stopped_ = !evaluate_tasks(fmt::format("step {}", first));
-    if (!is_stopped_) note_score();
-  }
+  measure_first(was_left && !was_finished, goes_on_asking);
   if (!is_stopped_) train_steps();
   const bool is_finished = !is_stopped_ && this->is_finished();
-  if (is_finished && (!was_finished || num_steps_ == 0)) measure_last();
+  if (is_finished && (!was_finished || was_left || num_steps_ == 0)) measure_last();
   // A start that was left in its first step has nothing new.
   const bool has_news = steps_done_ > first || this->is_finished();
   const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();

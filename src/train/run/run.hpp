@@ -54,9 +54,11 @@ class Run {
   void train_steps();
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
-  void validate(const std::string& when);
-  /// The loss of the mean of the weights, if there is one.
-  std::optional<double> validate_ema();
+  /// False: the run stops in its midst.
+  bool validate(const std::string& when);
+  /// Whether the checkpoint that this start goes on from was saved without the validation that is
+  /// due at its step, as that was left.
+  bool misses_validation() const;
   /// Steps that were not skipped.
   std::int64_t num_updates() const;
   /// f(), with the weights to evaluate in the place of those that are trained, if the optimizer
@@ -68,11 +70,14 @@ class Run {
   /// What checkpoint.best_by names was measured, or not: for checkpoints and early stopping.
   void note_score();
   bool is_finished() const { return steps_done_ >= num_steps_ || patience_.is_lost(); }
-  void print_answers();
+  /// False: the run stops in its midst.
+  bool print_answers();
   bool is_validation_due() const;
   bool is_evaluation_due() const;
   /// Whether the last step ended another `epochs` of the training data.
   bool ends_interval(double epochs) const;
+  /// Before the first step of this start; `misses_validation`, `asks`: what the last one left.
+  void measure_first(bool misses_validation, bool asks);
   void measure_last();
   /// What the ranks decide together between two steps. True: the run stops here.
   bool between_steps();
@@ -129,8 +134,8 @@ class Run {
   std::optional<TaskResult> task_result_;
   std::optional<checkpoint::Score> score_;
 
-  double evaluated_s_ = 0;   ///< by tasks, since the last step
-  bool is_stopped_ = false;  ///< in the midst of an evaluation
+  double evaluated_s_ = 0;   ///< since the last step, by what can be left at any time
+  bool is_stopped_ = false;  ///< in the midst of what is measured
 };
 
 }  // namespace finetune::train

@@ -19,7 +19,8 @@ import tempfile
 
 import torch
 import transformers
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM, masking_utils
+from transformers import (AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM,
+                          AutoModelForImageTextToText, masking_utils)
 
 HERE = pathlib.Path(__file__).resolve().parent
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -49,11 +50,23 @@ def patched(config, patch):
 
 def variant_of(described, family, variant):
     of_family = described["families"][family]
-    config = patched(described["base"], of_family["base"])
-    for i, choice in enumerate(of_family["choices"]):
-        patches = described["choices"][choice] if isinstance(choice, str) else choice
-        config = patched(config, patches[draw(described["seed"], family, variant, i, len(patches))])
-    return config
+    drawn = 0
+
+    def chosen(config, choices):
+        nonlocal drawn
+        for choice in choices:
+            patches = described["choices"][choice] if isinstance(choice, str) else choice
+            config = patched(config, patches[draw(described["seed"], family, variant, drawn, len(patches))])
+            drawn += 1
+        return config
+
+    if "text" not in of_family:
+        return chosen(patched(described["base"], of_family["base"]), of_family["choices"])
+    # A model that sees, too: its text is as that of another family, or as it says itself.
+    text = of_family["text"]
+    text = described["families"][text] if isinstance(text, str) else text
+    config = chosen(patched(described["base"], text["base"]), text["choices"])
+    return chosen({**of_family["base"], "text_config": config}, of_family["choices"])
 
 
 SEEN = []  # of each layer that attends, in order
@@ -114,6 +127,11 @@ def first(module, names):
 def experts_of(config):
     def of(*names):
         return next((getattr(config, name) for name in names if getattr(config, name, None) is not None), 0)
+    if config.model_type == "nemotron_h" and "moe" not in config.layers_block_type:
+        return []
+    # Whatever its configuration says, Qwen 3 VL's weights sum to 1.
+    if config.model_type == "qwen3_vl_moe_text":
+        return [config.num_experts, config.num_experts_per_tok, -1]
     num = of("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
     return [num, of("num_experts_per_tok", "moe_k", "moe_topk"), int(getattr(config, "norm_topk_prob", None) or 0) if hasattr(config, "norm_topk_prob") else -1] if num else []
 
@@ -123,8 +141,15 @@ def facts_of(config):
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
         read = AutoConfig.from_pretrained(folder)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(read, attn_implementation="probe", dtype=torch.float32).eval()
+    sees = "text_config" in config
+    of = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    model = of.from_config(read, attn_implementation="probe", dtype=torch.float32).eval()
     base, text = model.base_model, read.get_text_config()
+    run = model
+    if sees:
+        base = next(module for name, module in model.named_modules() if name.split(".")[-1] == "language_model")
+        run = base if hasattr(base, "lm_head") else model
+        base = getattr(base, "model", base)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     seen = {}
     first_layer = next(m for n, m in base.named_modules() if n.endswith(("layers.0", "h.0")))
@@ -141,7 +166,7 @@ def facts_of(config):
     with torch.no_grad():
         for shift in (0, SHIFT):
             SEEN.clear()
-            out = model(input_ids=tokens, position_ids=positions + shift, use_cache=False)
+            out = run(input_ids=tokens, position_ids=positions + shift, use_cache=False)
             runs.append(list(SEEN))
     layers = []
     for before, after in zip(*runs):
@@ -155,11 +180,13 @@ def facts_of(config):
         ropes = 2 * [rope_of(rotary)]
     elif rotary is not None:
         ropes = [rope_of(rotary, "full_attention_"), rope_of(rotary, "sliding_attention_")]
-    act = first(base, ("act_fn", "activation_fn", "activation", "act"))
+    # What state spaces have of that name is theirs alone.
+    act = first(base, ("act_fn",) if config["model_type"] == "nemotron_h" else ("act_fn", "activation_fn", "activation", "act"))
     points = torch.tensor([0.7, -1.3], dtype=torch.float64)
     final = first(base, ("norm", "ln_f", "final_layer_norm", "final_layernorm"))
     scale = (seen["read"] / embedding.weight[tokens]).flatten()[0].item()
-    unique = {v.data_ptr(): v.numel() for v in model.state_dict().values()}
+    unique = {v.data_ptr(): v.numel() for name, v in model.state_dict().items()
+              if not sees or "language_model." in name or name.startswith("lm_head.")}
     return dict(
         rope=ropes[0], window_rope=ropes[1], layers=",".join(layers), tied=int(head.weight is embedding.weight),
         norm_eps=number(getattr(final, "variance_epsilon", None) or final.eps),

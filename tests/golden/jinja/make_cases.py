@@ -7,33 +7,15 @@
 
 The second compares random programs with this program's interpreter; exit code 1 if a text differs. Needs jinja2 3.1."""
 import argparse
-import datetime
 import json
-import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
-import time
 
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-os.environ["TZ"] = "UTC"
-time.tzset()
-
-
-class Generation(Extension):
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
-
-    def _written(self, caller):
-        return caller()
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import python_jinja
 
 
 class Refused(Exception):
@@ -44,14 +26,7 @@ def refuse(message):
     raise Refused(message)
 
 
-def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-ENVIRONMENT = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-ENVIRONMENT.filters["tojson"] = to_json
-ENVIRONMENT.globals["raise_exception"] = refuse
-ENVIRONMENT.globals["strftime_now"] = lambda form: datetime.datetime.fromtimestamp(0).strftime(form)
+ENVIRONMENT = python_jinja.environment(now=0, refuse=refuse)
 
 NAMES = dict(a=3, b=-7, f=2.5, s="Hello World", t="  x y\n z ", e="", n=None, y=True, l=[3, 1, 2], m=["b", "A", "c"],
              d={"k": 1, "items": 2, "z": {"q": "w"}}, o=[{"n": "x", "v": 2}, {"n": "y", "v": 1}, {"n": "X"}], u="é日😀")
@@ -181,6 +156,97 @@ CHOSEN = [
     "{{ s is notest }}", "{% set d.k = 1 %}", "{{ a < s }}", "{{ s + a }}", "{% break %}",
 ]
 
+# The same, recorded behind the random ones: seeds of tests/fuzz are named after the places of cases.
+LATER = [
+    r"""{{ "a\nb\r\nc\rd\x0be\x0cf\x1cg\x1dh\x1ei\x85j\u2028k\u2029l\x1fm" | indent(2) | tojson(ensure_ascii=true) }}""",
+    r"""{{ "a\nb\r\nc\rd\x0be\x0cf\x1cg\x1dh\x1ei\x85j\u2028k\u2029l\x1fm".splitlines() }}""",
+    r"""{{ "a\nb\r\nc\rd\x85j\u2028".splitlines(true) }}{{ "\r\n\n\r".splitlines(keepends=true) }}{{ "".splitlines() }}""",
+    r"""{% for s in ["", "\n", "\r", "\r\n", "a\n", "a\r", "a\r\n", "a\u2029", "a\n\n", "a\n\r", "a\r\r", "\na", "\u00e2\u0080x"] %}"""
+    r"""{{ [s | indent(1), s | indent(1, true), s | indent('>', true, true), s | indent(width='>', blank=true)] }}{% endfor %}""",
+    "{{ none | indent }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ d | indent }}",
+    "{% for x in [1] %}{% continue %}{% else %}e{% endfor %}{% for x in l %}{% break %}{% else %}e{% endfor %}"
+    "{% for x in l %}{% if loop.last %}{% break %}{% endif %}{% else %}e{% endfor %}",
+    "{% set tree = [{'v': 1, 'c': [{'v': 2, 'c': [{'v': 3}]}, {'v': 4}]}, {'v': 5}] %}{% for x in tree recursive %}"
+    "[{{ loop.depth }}{{ loop.depth0 }}{{ loop.index }}/{{ loop.length }} {{ x.v }}{% set q = x.v %}{{ loop(x.c) }}{{ q }}]{% else %}.{% endfor %}",
+    "{% for x in [1, [2, [3, [], 4]], 5] recursive %}{{ '<' ~ loop(x) | upper ~ '>' if x is iterable else x }}{% endfor %}",
+    "{% for x in [1, 2, [4, 5, [6]]] if (x is iterable or x is even) recursive %}{{ loop(x) if x is iterable else x }};{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for k, v in d.items() recursive %}{{ k }}{% set ns.n = ns.n + 1 %}{{ loop(v.items()) if v is mapping }}{% endfor %}{{ ns.n }}",
+    "{% for x in [1, [2, 3]] recursive %}{% set outside = loop %}{% for y in [1] %}{{ loop.depth }}{{ outside(x) if x is iterable else x }}{% endfor %}{% endfor %}",
+    "{% for x in [3, [4, 5, 6], 7] recursive %}{% if x == 5 %}{% break %}{% endif %}{% if x is iterable %}{{ loop(x) }}{% continue %}{% endif %}{{ x }}{% else %}e{% endfor %}",
+    "{% macro f(l, v) %}({{ l(v) }}){% endmacro %}{% for x in [1, [2]] recursive %}{{ f(loop, x) if x is iterable else x }}{% endfor %}",
+    "{% for x in l recursive %}{{ loop(missing) }}{{ loop(d.missing) }}{{ x }}{% else %}e{% endfor %}",
+    "{% for x in l %}{{ loop(l) }}{% endfor %}", "{% for x in l recursive %}{{ loop() }}{% endfor %}", "{% for x in l recursive %}{{ loop(5) }}{% endfor %}",
+    "{% for x in [[1]] recursive %}{% for y in x %}{{ loop(x) }}{% endfor %}{% endfor %}", "{% for x in l recursive if x %}{% endfor %}",
+    "{{ 'aaa bbb cc d' | wordwrap(5) }}|{{ 'a-long-hyphenated word--and a dash -- to x-y-z-w' | wordwrap(6) }}|{{ 'abcdefghij k' | wordwrap(4) }}",
+    r"""{% for s in ["", " ", "\n\n", "  a  b  ", "a\r\n\u2028 bb cccc", "\u00e9\u00e9\u00e9 \u65e5\u672c\u8a9e\u65e5\u672c \U0001f600", "abcd efghij", "a\tb\u00a0c d\x0be"] %}"""
+    "{% for w in [1, 2, 4, 7] %}{{ [s | wordwrap(w), s | wordwrap(w, false), s | wordwrap(w, true, '<>'), s | wordwrap(w, break_on_hyphens=false)] }}{% endfor %}{% endfor %}",
+    "{% for w in range(1, 14) %}{{ 'a--b cd---ef- -g well-known-\u0131t x1-2y 3-4 --opt --- \"q\"--r aa-bb-cc-d-e' | wordwrap(w, wrapstring='|') }};"
+    "{{ 'aa-bb-cc --ddddd-- eeeee-f-----g' | wordwrap(w, false, '|') }};{{ 'aa-bb-cc --d' | wordwrap(w, true, '|', false) }}{% endfor %}",
+    "{{ 'a b' | wordwrap(0) }}", "{{ none | wordwrap }}", "{{ missing | wordwrap }}", "{{ t | wordwrap('x') }}", "{{ 'x ' * 60 | wordwrap }}{{ ('x ' * 60) | wordwrap }}",
+    "{{ range(7) | slice(3) | list }}{{ range(7) | slice(3, 'x') | list }}{{ l | slice(3, 'x') | list }}{{ l | slice(5) | list }}{{ [] | slice(2, 0) | list }}{{ s | slice(4) | map('join') | list }}",
+    "{{ l | slice(0) | list }}", "{{ l | slice | list }}",
+    "{% for n in [0, 1, 2, 999, 1000, 1023, 1024, 1049, 999949, 999950, 1048576, 1.5, '77', true, 12345678901234, 1e30, -5] %}{{ n | filesizeformat }} {{ n | filesizeformat(true) }};{% endfor %}",
+    "{{ 'x' | filesizeformat }}", "{{ none | filesizeformat }}",
+    "{{ 'a b/c?d=\u00e9&~_.-+%' | urlencode }} {{ {'a b': 'c/d', 'e': 5, 'f': none} | urlencode }} {{ [('k', 'v w'), ('x', 1.5)] | urlencode }} {{ 7 | urlencode }}",
+    "{{ [1, 2] | urlencode }}", "{{ \"<a href='x'>&amp;\\\"\" | forceescape }}",
+    "{{ 'a\u00b2b \u0661 _ \u2167-x' | wordcount }}",
+    "{{ '{:>5}|{:<5}|{:^5}|{:*^6}|{:5}|{:.2}|{:>4.1}|{:05}|{:s}|{:\u65e5>4}|{:}|{!r:>8}|{!s:.1}'.format('ab', 'ab', 'ab', 'ab', 'ab', 'abc', 'abc', 'ab', 'ab', 'ab', 'ab', 'ab', 'ab') }}",
+    "{{ '{:5}|{:<5}|{:^5}|{:05}|{:+}|{: d}|{:x}|{:#X}|{:o}|{:#b}|{:,}|{:_}|{:_x}|{:*=+6}|{:<05}|{:#06x}|{:3}'.format(a, a, a, b, a, a, 255, 255, 8, 5, 1234567, -1234567, 1048575, a, a, 255, true) }}",
+    "{{ '{:8}|{:.2f}|{:08.3f}|{:+.1f}|{:e}|{:.3G}|{:g}|{:%}|{:.0%}|{:,.2f}|{:<8}|{:.1f}|{:f}|{:.2e}|{:5.1f}|{:.0f}'.format(f, f, f, f, f, 12345.678, 1e20, 0.25, 0.5, 1234567.891, '-0.0' | float, a, true, b, -1.25, 2.5) }}",
+    "{{ '{:.3} {:.3} {:.3} {:.2} {:.1} {:.1} {:.0} {:.4} {:.2}'.format(f, 12.345, 123.4, 1e-7, 0.0, 1e2, 9.9, 100.0, 0.00012) }}",
+    "{{ '{0} {1} {0} {x} {x!r} {{}} {{{0}}}'.format('a', 2, x='q') }}{{ '{} {}'.format(none, [1, 'a']) }}{{ '{:}'.format(none) }}",
+    "{{ '{0[k]} {0[z][q]} {0.k} {1[0][n]} {1[1].v:>3} {2[0]} {m}'.format(d, o, s, m=missing) }}{{ '{0.missing}|{0[5]}|{1[q]}'.format(l, d) }}",
+    "{{ '{:{}}|{:{w}.{p}}|{:{f}{g}4}'.format('ab', 4, 'abc', 1, w=3, p=2, f='*', g='^') }}{{ '{k}-{z[q]}'.format_map(d) }}",
+    "{{ '{0.__class__}|{0[__class__]}|{0.__class__.__mro__}'.format(s) }}", "{{ '{0.__class__}|{0[__class__]}'.format(s) }}", "{{ '{}'.format() }}", "{{ '{1}'.format(1) }}", "{{ '{x}'.format(1) }}",
+    "{{ '{'.format(1) }}", "{{ '}'.format(1) }}", "{{ '{0'.format(1) }}", "{{ '{0!}'.format(1) }}", "{{ '{0!rx}'.format(1) }}", "{{ '{a{b}}'.format(1) }}", "{{ '{:{:{:{}}}}'.format(1, 2, 3, 4) }}",
+    "{{ '{0} {}'.format(1, 2) }}", "{{ '{} {0}'.format(1, 2) }}", "{{ '{0[}'.format(l) }}", "{{ '{0[]}'.format(l) }}", "{{ '{0.}'.format(l) }}", "{{ '{0[0]x}'.format(l) }}",
+    "{{ '{:>5}'.format(none) }}", "{{ '{:>5}'.format(l) }}", "{{ '{:>5}'.format(missing) }}", "{{ '{:d}'.format(s) }}", "{{ '{:s}'.format(a) }}", "{{ '{:.2}'.format(a) }}", "{{ '{:d}'.format(f) }}",
+    "{{ '{:x}'.format(f) }}", "{{ '{:+}'.format(s) }}", "{{ '{:,}'.format(s) }}", "{{ '{:=5}'.format(s) }}", "{{ '{:>5q}'.format(s) }}", "{{ '{:5 }'.format(s) }}", "{{ '{:.}'.format(f) }}", "{{ '{:,x}'.format(a) }}",
+]
+
+
+class TextPrograms:
+    """Random texts, through what looks at their lines, words and widths: what Programs seldom meets."""
+
+    PIECES = ["\\n", "\\r", "\\r\\n", "\\x0b", "\\x0c", "\\x1c", "\\x1d", "\\x1e", "\\x1f", "\\x85", "\\u2028", "\\u2029", "\\u00a0", " ", " ", "  ", "\\t",
+              "a", "b", "cd", "efghi", "-", "-", "--", "\\u00e9", "\\u65e5\\u672c", "\\u0661", "_", ".", ",", "!", "1", "23", "\\u2167", "\\U0001f600", "{", "}"]
+    SPECS = ["", "", "<", ">", "^", "=", "*<", "\\u65e5>", "_^", "0=", "x="]
+    KINDS = ["", "", "s", "d", "x", "X", "o", "b", "e", "f", "g", "E", "F", "G", "%"]
+    VALUES = ["0", "7", "-7", "255", "1234567", "-98765", "true", "0.5", "-1.25", "1e16", "1234567.891", "1e-7", "100.0", "0.0", "12.5", "1e300", "none", "'ab'", "''", "'\\u00e9\\u65e5x'", "9223372036854775807"]
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def pick(self, of):
+        return self.random.choice(of)
+
+    def text(self):
+        return '"' + "".join(self.pick(self.PIECES) for _ in range(self.random.randint(0, 14))) + '"'
+
+    def spec(self):
+        width, precision = self.pick(["", "", "1", "5", "9", "14"]), self.pick(["", "", "", ".0", ".1", ".3", ".12"])
+        return (self.pick(self.SPECS) + self.pick(["", "", "", "+", "-", " "]) + self.pick(["", "", "", "#"]) + self.pick(["", "", "", "0"]) + width
+                + self.pick(["", "", "", ",", "_"]) + precision + self.pick(self.KINDS))
+
+    def tree(self, depth=0):
+        inner = [self.tree(depth + 1) if self.random.random() < .4 and depth < 3 else str(self.random.randint(0, 9)) for _ in range(self.random.randint(0, 3))]
+        return "[" + ", ".join(inner) + "]"
+
+    def program(self):
+        flag = lambda: self.pick(["true", "false"])
+        kind = self.random.random()
+        if kind < .2:
+            return f"{{{{ [{self.text()} | indent({self.pick(['0', '1', '3', chr(39) + '> ' + chr(39)])}, {flag()}, {flag()})] }}}}"
+        if kind < .35:
+            return f"{{{{ {self.text()}.splitlines({flag()}) }}}}{{{{ {self.text()} | wordcount }}}}"
+        if kind < .65:
+            return f"{{{{ [{self.text()} | wordwrap({self.random.randint(1, 9)}, {flag()}, {self.pick(['none', chr(39) + '|' + chr(39)])}, {flag()})] }}}}"
+        if kind < .9:
+            return f"{{{{ '<{{:{self.spec()}}}>'.format({self.pick(self.VALUES)}) }}}}"
+        body = self.pick(["{{ loop(x) }}", "<{{ loop(x) }}>{% continue %}", "{{ loop(x) | upper ~ loop(x) }}", "{% set q = loop(x) %}({{ q }}"])
+        return (f"{{% for x in {self.tree()}{self.pick(['', ' if (x != 3)'])} recursive %}}{{% if x is iterable %}}{body}{{% else %}}{{{{ x }}}}{{{{ loop.depth }}}}"
+                f"{{{{ loop.index }}}}{self.pick(['', '{% break %}'])}{{% endif %}}{self.pick(['', '{{ loop.revindex }}'])}{self.pick(['', '{% else %}-'])}{{% endfor %}}")
+
 
 def theirs(template):
     try:
@@ -195,18 +261,18 @@ def prints_an_object(outcome):
     return re.search(r"<\w+ (object|'|\w+ at)|object at 0x|dict_(items|keys)", outcome.get("text", "")) is not None
 
 
-def cases(count, seed):
-    programs = Programs(seed)
-    for template in CHOSEN + [programs.program() for _ in range(count)]:
+def cases(count, seed, kind=Programs):
+    programs = kind(seed)
+    for template in CHOSEN + [programs.program() for _ in range(count)] + LATER:
         outcome = theirs(template)
         if not prints_an_object(outcome):
             yield {"template": template, **outcome}
 
 
-def compare(program, count, seed):
+def compare(program, count, seed, kind=Programs):
     ours = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     texts = differences = 0
-    for case in cases(count, seed):
+    for case in cases(count, seed, kind):
         ours.stdin.write(json.dumps({"template": case["template"], "names": NAMES}) + "\n")
         ours.stdin.flush()
         mine = json.loads(ours.stdout.readline())
@@ -225,11 +291,12 @@ def main():
     parser.add_argument("--against", help="a program that renders, a line of JSON each")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--texts", action="store_true", help="programs about lines, words and widths of texts, and recursive loops")
     options = parser.parse_args()
     if options.against:
-        return compare(options.against, options.count, options.seed)
+        return compare(options.against, options.count, options.seed, TextPrograms if options.texts else Programs)
     with_text = [case for case in cases(options.count, options.seed) if len(case["template"]) < 600]
-    chosen = {template for template in CHOSEN}
+    chosen = {template for template in CHOSEN + LATER}
     kept = [case for case in with_text if case["template"] in chosen or "text" in case]
     print(json.dumps({"names": NAMES, "cases": kept}, indent=1, ensure_ascii=False))
     return 0

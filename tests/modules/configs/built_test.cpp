@@ -47,16 +47,27 @@ void patch(Json& config, const Json& patches) {
 
 Json variant_of(const Json& described, const std::string& family, std::size_t variant) {
   const Json& of_family = described["families"][family];
+  std::size_t drawn = 0;
+  const auto choose = [&](Json& config, const Json& choices) {
+    for (const Json& choice : choices) {
+      const Json& all =
+          choice.is_string() ? described["choices"][choice.get<std::string>()] : choice;
+      const std::string names =
+          fmt::format("{}/{}/{}/{}", described["seed"].get<int>(), family, variant, drawn++);
+      patch(config, all[draw(names, all.size())]);
+    }
+  };
+  const bool sees = of_family.contains("text");
+  const Json& named = sees ? of_family["text"] : of_family;
+  const Json& text = named.is_string() ? described["families"][named.get<std::string>()] : named;
   Json config = described["base"];
-  patch(config, of_family["base"]);
-  for (std::size_t i = 0; i < of_family["choices"].size(); ++i) {
-    const Json& choice = of_family["choices"][i];
-    const Json& all = choice.is_string() ? described["choices"][choice.get<std::string>()] : choice;
-    const std::string names =
-        fmt::format("{}/{}/{}/{}", described["seed"].get<int>(), family, variant, i);
-    patch(config, all[draw(names, all.size())]);
-  }
-  return config;
+  patch(config, text["base"]);
+  choose(config, text["choices"]);
+  if (!sees) return config;
+  Json whole = of_family["base"];
+  whole["text_config"] = std::move(config);
+  choose(whole, of_family["choices"]);
+  return whole;
 }
 
 /// The facts of a variant in make_built.py's numbers; nothing where transformers builds none.
@@ -86,7 +97,7 @@ std::string layers_of(const Architecture& a) {
   std::vector<std::string> all;
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const model::Layer layer = a.layer(i);
-    if (layer.remembers()) continue;  // layers that attend are listed
+    if (layer.remembers() || !layer.has_attention_half) continue;  // layers that attend are listed
     std::string kind = layer.window > 0  ? fmt::format("s{}", layer.window)
                        : layer.chunk > 0 ? fmt::format("c{}", layer.chunk)
                                          : "f";

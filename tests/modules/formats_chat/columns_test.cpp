@@ -66,7 +66,7 @@ TEST(ChatColumns, TurnsLieInColumns) {
   EXPECT_EQ(read(format(), "d.jsonl", R"({"q1": "a", "a1": "b"})", columns),
             "user: a; assistant: b; ");
   EXPECT_EQ(read(format(), "d.jsonl", R"({"q1": "a", "b1": "b"})", columns),
-            "65: d.jsonl:1: field \"a1\" is missing (the fields are \"b1\", \"q1\"). Add it, name "
+            "65: d.jsonl:1: field \"a1\" is missing (the fields are \"q1\", \"b1\"). Add it, name "
             "another one in data.turn_columns[1], or choose the data.format of these data.");
   EXPECT_EQ(read(format(), "d.jsonl", R"({"q1": "a", "a1": "b", "a2": "d"})", columns),
             "65: d.jsonl:1: field \"q2\" is empty, but not \"a2\" (a turn would be left out). "

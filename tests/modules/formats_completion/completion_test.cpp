@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::completion::completion_test {
 namespace {
 
+using tests::expect_message;
 using tests::TemporaryFolder;
 
 std::string refusal_of(std::string_view content, const data::Columns& columns = {}) {
@@ -64,6 +66,36 @@ TEST(Completion, ListsOfMessagesAreConversations) {
       folder.write("e.jsonl", R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})");
   EXPECT_EQ(format().open(other, {})->sample(0).conversation.messages.at(0).role,
             data::ChatRole::other);
+}
+
+TEST(Completion, ToolsAndNamesStandBesideMessages) {
+  const TemporaryFolder folder;
+  const std::string messages =
+      R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}], )";
+  const auto path = folder.write(
+      "d.jsonl",
+      messages +
+          R"("tools": [{"name": "f", "most": 12345678901234567890123}], "chat_template_kwargs": {"x": 1}})"
+          "\n" +
+          messages + R"("tools": "[\"{\\\"name\\\": \\\"g\\\"}\"]"})" + "\n" +
+          R"({"prompt": "q", "completion": [{"role": "assistant", "content": "d"}], "tools": []})"
+          "\n"
+          R"({"prompt": "q", "completion": "a", "tools": "hammer", "functions": [{"name": "h"}]})");
+  const auto reader = format().open(path, {});
+  const auto tools = [&](std::int64_t i) { return reader->sample(i).conversation.tools; };
+  EXPECT_EQ(tools(0),
+            (std::vector<std::string>{R"({"name": "f", "most": 12345678901234567890123})"}));
+  EXPECT_EQ(reader->sample(0).conversation.template_kwargs, (data::OrderedJson{{"x", 1}}));
+  EXPECT_EQ(tools(1), (std::vector<std::string>{R"({"name": "g"})"}));
+  EXPECT_TRUE(tools(2).empty());
+  // Beside texts it may be anything, unless the deck says what it is.
+  EXPECT_TRUE(tools(3).empty());
+  data::Columns columns;
+  columns.tools = "functions";
+  EXPECT_EQ(format().open(path, columns)->sample(3).conversation.tools,
+            (std::vector<std::string>{R"({"name": "h"})"}));
+  expect_message(refusal_of(messages + R"("tools": "hammer"})").substr(4), "d.jsonl:1",
+                 {"\"tools\""});
 }
 
 TEST(Completion, AFolderIsAllItsFiles) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/messages.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::preference::preference_test {
 namespace {
 
+using tests::expect_message;
 using tests::TemporaryFolder;
 
 data::Sample sample_of(const TemporaryFolder& folder, std::string_view content,
@@ -78,6 +80,28 @@ TEST(Preference, AnswersMayBeConversations) {
       R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})");
   EXPECT_EQ(with_prompt.conversation.messages.size(), 2u);
   EXPECT_EQ(with_prompt.rejected->conversation.messages.at(0).text, "q");
+}
+
+TEST(Preference, BothAnswersHaveTheTools) {
+  const TemporaryFolder folder;
+  const auto answer = [](const std::string& text) {
+    return R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": ")" + text +
+           R"("}])";
+  };
+  const auto sample =
+      sample_of(folder, R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
+                            R"(, "tools": [{"name": "f"}], "chat_template_kwargs": {"x": 1}})");
+  const std::vector<std::string> tools = {R"({"name": "f"})"};
+  for (const data::Conversation& each : {sample.conversation, sample.rejected->conversation}) {
+    EXPECT_EQ(each.tools, tools);
+    EXPECT_EQ(each.template_kwargs, (data::OrderedJson{{"x", 1}}));
+  }
+  const std::string texts = R"({"chosen": "a", "rejected": "b", "tools": "hammer"})";
+  EXPECT_TRUE(sample_of(folder, texts).conversation.tools.empty());
+  expect_message(refusal_of(R"({"chosen": )" + answer("a") + R"(, "rejected": )" + answer("b") +
+                            R"(, "tools": "hammer"})")
+                     .substr(4),
+                 "d.jsonl:1", {"\"tools\""});
 }
 
 TEST(Preference, RefusesWhatIsNoPair) {

@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
-#include "modules/templates/marked_chats.hpp"
+#include "modules/templates/own_chats.hpp"
 #include "support/messages.hpp"
 
 namespace finetune::tests::chat_writer_test {
@@ -18,42 +18,6 @@ namespace {
 using data::ChatRole;
 using data::Oddity;
 using data::TrainOn;
-
-const std::vector<std::string> special = {"<s>",   "<u>",     "<a>",      "<t>",    "<e>",
-                                          "<end>", "<think>", "</think>", "<call>", "</call>"};
-
-/// A model's own. `ends`: at which generation stops.
-data::ChatTemplate own_template(const std::string& jinja,
-                                const std::vector<std::string>& ends = {}) {
-  data::ChatWriter::Names names;
-  names.eos = "<e>";
-  names.ends.find = finder_of(special);
-  for (const std::string& end : ends)
-    names.ends.ids.push_back(
-        static_cast<std::int32_t>(std::ranges::find(special, end) - special.begin()));
-  data::ChatTemplate own;
-  own.name = "the model's own";
-  own.text = jinja;
-  own.writer = std::make_shared<const data::ChatWriter>(jinja, std::move(names));
-  return own;
-}
-
-data::Conversation talk(std::string_view messages, std::string_view more = "") {
-  return conversation(data::OrderedJson::parse("{\"messages\": [" + std::string(messages) + "]" +
-                                               std::string(more) + "}"));
-}
-
-constexpr const char* two_turns =
-    R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
-       {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"})";
-
-/// What is trained in ‹ ›.
-std::string written(const data::ChatTemplate& chat, const data::Conversation& talk) {
-  return marked(written_chat(render(chat, talk, TrainOn::answers, "x.jsonl:3").segments));
-}
-std::string written(const std::string& jinja, const std::vector<std::string>& ends = {}) {
-  return written(own_template(jinja, ends), talk(two_turns));
-}
 
 constexpr const char* prompt = "{% if add_generation_prompt %}<a>{% endif %}";
 constexpr const char* plain_turns = "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>›\n";
@@ -129,6 +93,14 @@ TEST(AnswersOfTurns, BeginWhereThePromptForThemAndTheyAreNoLongerTheSame) {
             "<u>q<e><a>‹<call>a<e>›<u>r<e><a>‹<call>b<e>›");
 }
 
+TEST(AnswersOfTurns, BeginBehindThePromptWhateverJoinsTurns) {
+  EXPECT_EQ(
+      written("{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + "
+              "['<' + m.role[0] + '>' + m.content + '<e>'] %}{% endfor %}"
+              "{{ ns.all | join('\n') }}{{ '\n<a>' if add_generation_prompt }}"),
+      "<u>q<e>\n<a>‹a<e>›\n<u>r<e>\n<a>‹b<e>›");
+}
+
 TEST(AnswersOfTurns, EndWithEveryTokenThatEndsThem) {
   const auto ended = [](const std::string& end, const std::vector<std::string>& ids) {
     return written(
@@ -187,6 +159,24 @@ TEST(AnswersOfTurns, MayBeEmptyOrOfNoWeight) {
       {"role": "assistant", "content": ""})"),
                                      TrainOn::answers, "x");
   EXPECT_EQ(made.oddities, static_cast<std::uint32_t>(Oddity::empty_answer));
+}
+
+TEST(AnswersOfTurns, ThatAreEmptyEndAsThoseThatSaySomething) {
+  const char* empty = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": ""},
+      {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"})";
+  // Their own turn ends with tokens that end nothing: the next turn's does.
+  const std::string of_next =
+      "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{{ "
+      "'\n<think></think>' }}"
+      "{{ '\n' + m.content if m.content }}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(written(own_template(of_next + prompt), talk(empty)),
+            "<u>q<a>\n<think></think>‹<u>›r<a>‹\n<think></think>\nb<u>›");
+  // A token of their header stands right before those that end them.
+  const std::string with_header =
+      "{% for m in messages %}<{{ m.role[0] }}>{{ 'final<t>' if m.role == 'assistant' }}"
+      "{{ m.content }}<e>{% endfor %}";
+  EXPECT_EQ(written(own_template(with_header + prompt), talk(empty)),
+            "<u>q<e><a>final<t>‹<e>›<u>r<e><a>‹final<t>b<e>›");
 }
 
 constexpr const char* with_calls =

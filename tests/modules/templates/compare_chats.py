@@ -2,282 +2,190 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares conversations that the program writes by models' chat templates with what Python's Jinja writes.
 
-    compare_chats.py --against build/tests/write_conversations FOLDER|FILE.json ... [--count 100] [--seed 1]
+    compare_chats.py --against build/tests/write_conversations [FOLDER|FILE.json ...] [--count 40] [--seed 1]
 
 FOLDER holds NAME.jinja and, for some, NAME_training.jinja, which marks answers ({% generation %}); FILE.json a list of
-"cases" with "template_str". Of each template COUNT random conversations are written: texts are to be equal, and what is
-trained is to be what the marked variant marks or, where there is none or it writes another text, what each answer adds
-to the prompt for it. Prints a line for each template, and the first difference of each kind. Exit code 1 if there is any.
+"cases" with "template_str". Without any, the published templates of $FINETUNE_MATERIAL, else of shared/material next to
+the sources. Of each template a conversation of every shape and random ones, COUNT together, are written: texts and refusals
+are to be equal, everything that messages say is to be text, and what is trained is to be what texts alone show
+(derived_masks.py) and what the marked variant marks. Prints a line for each template, and the first difference of each
+kind. Exit code 1 if there is any or a shape was equal in no template, 77 if nothing can be compared here.
 """
 import argparse
+import collections
 import json
+import os
 import pathlib
 import random
-import re
 import subprocess
 import sys
 
-import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import derived_masks
+from derived_masks import BEGIN, END, Chat
+from random_chats import SHAPES, talks, with_text, with_texts
 
-BEGIN, END = "\uf8a1", "\uf8a2"
-WORDS = ["kite", "seven", "the <b>bold</b> one", "naïve", "0.5", "a\nb", "{x}", "日本", "[1]", "'quoted'", "end."]
+# At which generation stops, as these models' generation_config.json says; each is tried with and without.
+ENDS = {
+    "cohere": ["<|END_OF_TURN_TOKEN|>"], "deepseekv3": ["<EOS>"], "gemma": ["<EOS>", "<end_of_turn>"],
+    "gemma3": ["<EOS>", "<end_of_turn>"], "glm4moe": ["<|user|>", "<|observation|>", "<EOS>"],
+    "gptoss": ["<|return|>", "<|call|>", "<EOS>"], "llama3": ["<|eot_id|>", "<EOS>"], "llama3_1": ["<|eot_id|>", "<EOS>"],
+    "llama3_2": ["<|eot_id|>", "<EOS>"], "phi3": ["<|end|>", "<EOS>"], "qwen3": ["<|im_end|>", "<EOS>"],
+}
 
+# Names that tokenizers' files have and templates read, with special tokens that templates do not write out.
+KWARGS = {"ai-sage/GigaChat-20B-A3B-instruct": {"additional_special_tokens": ["<|role_sep|>", "<|message_sep|>", "[", "]"]}}
 
-class Generation(Extension):
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
-
-    def _marked(self, caller):
-        return BEGIN + caller() + END
-
-
-def raise_exception(message):
-    raise jinja2.exceptions.TemplateError(message)
-
-
-def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def environment():
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                         extensions=[Generation, "jinja2.ext.loopcontrols"])
-    made.filters["tojson"] = to_json
-    made.globals["raise_exception"] = raise_exception
-    made.globals["strftime_now"] = lambda form: __import__("datetime").datetime(2024, 7, 26).strftime(form)
-    return made
-
-
-ENVIRONMENT = environment()
-
-
-class Chat:
-    """A template as Python's Jinja has it."""
-
-    def __init__(self, text):
-        self.text = text
-        self.jinja = ENVIRONMENT.from_string(text)
-        names = set(re.findall(r"<\|[^|<>\s{}']{1,40}\|>|<｜[^｜<>]{1,40}｜>|<(?:start|end)_of_turn>|\[/?[A-Z_]{3,20}\]|</s>|<s>"
-                               r"|<\|\|?[A-Z_]{3,40}\|?\|>", text))
-        self.special = sorted(names | {"<BOS>", "<EOS>"})
-
-    def write(self, talk, prompt=False, number=None):
-        """The text and what {% generation %} marks, or None if the template refuses it."""
-        messages = talk["messages"] if number is None else talk["messages"][:number]
-        try:
-            text = self.jinja.render(messages=messages, tools=talk.get("tools"), documents=None, bos_token="<BOS>",
-                                     eos_token="<EOS>", add_generation_prompt=prompt, **talk.get("kwargs", {}))
-        except (jinja2.exceptions.TemplateError, TypeError, AttributeError, KeyError, ValueError, IndexError):
-            return None
-        marks, out, at = [], [], 0
-        for part in re.split(f"([{BEGIN}{END}])", text):
-            if part == BEGIN:
-                marks.append([at, at])
-            elif part == END:
-                marks[-1][1] = at
-            else:
-                out.append(part)
-                at += len(part)
-        return "".join(out), marks
-
-
-def said(random_):
-    return " ".join(random_.choice(WORDS) for _ in range(random_.randint(1, 4)))
-
-
-def call(random_, i):
-    arguments = {"thing": said(random_), "number": random_.randint(0, 9)}
-    return {"id": f"a1b2c3d4{i}", "type": "function", "function": {"name": "find_thing", "arguments": arguments}}
-
-
-def conversation(random_):
-    messages = [{"role": "system", "content": said(random_)}] if random_.random() < 0.5 else []
-    with_tools = random_.random() < 0.4
-    for _ in range(random_.randint(1, 3)):
-        messages.append({"role": "user", "content": said(random_)})
-        if with_tools and random_.random() < 0.7:
-            calls = [call(random_, i) for i in range(random_.randint(1, 2))]
-            answer = {"role": "assistant", "content": random_.choice(["", said(random_)]), "tool_calls": calls}
-            messages.append(answer)
-            for each in calls:
-                messages.append({"role": "tool", "content": said(random_), "name": "find_thing", "tool_call_id": each["id"]})
-        answer = {"role": "assistant", "content": said(random_) if random_.random() < 0.95 else ""}
-        if random_.random() < 0.3:
-            answer["reasoning_content"] = answer["thinking"] = said(random_)
-        messages.append(answer)
-    if random_.random() < 0.1:
-        messages[-1]["weight"] = 0
-    talk = {"messages": messages}
-    if with_tools:
-        parameters = {"type": "object", "properties": {"thing": {"type": "string", "description": said(random_)},
-                                                       "number": {"type": "integer", "description": "how many"}},
-                      "required": ["thing"]}
-        talk["tools"] = [{"type": "function", "function": {"name": "find_thing", "description": said(random_),
-                                                           "parameters": parameters}}]
-    return talk
-
-
-def with_texts(talk):
-    """Arguments as texts, for templates that add them to one; the program gives those the same."""
-    talk = json.loads(json.dumps(talk))
-    for message in talk["messages"]:
-        for each in message.get("tool_calls", []):
-            each["function"]["arguments"] = json.dumps(each["function"]["arguments"], ensure_ascii=False)
-    return talk
-
+# What marked variants mark beside the answer: the beginning that the prompt for it writes, too, and what follows the
+# tokens that end it. Nothing but one of these texts may stand there.
+BEFORE = {
+    # <think> follows in prompts alone; it writes nothing before further calls.
+    "deepseekv3": ["", "<｜Assistant｜>", "<｜tool▁outputs▁end｜>"],
+    "glm4moe": ["", "\n<think>", "\n<think></think>"],  # of prompts with enable_thinking = false
+    "gptoss": ["<|start|>assistant"],
+    "nemotron_3_nano": ["<think>", "<think>\n", "<think></think>"],  # the prompt opens thoughts, the variant trains that, too
+    "qwen2_5": ["", "\n"],  # the line's end behind the role, where the answer says something
+    "qwen3": ["", "<think>\n", "<think>\n\n</think>\n\n"],  # of prompts with enable_thinking = false
+    "qwen3_5_nothink": ["", "<think>\n", "<think>\n\n</think>\n\n"],
+    "qwen3_5_think": ["", "<think>\n", "<think>\n\n</think>\n\n"],
+}
+# Variants that write another text: thoughts in earlier turns, too; an end behind the last answer, if its weight is 0, too.
+OTHER_TEXT = ["glm4moe", "qwen3", "qwen3_5_nothink", "qwen3_5_think"]
+BEHIND = {"phi3": ["", "\n<EOS>"]}  # which Phi 3 writes at the very end, behind a line's end
 
 class Program:
     def __init__(self, command):
         self.process = subprocess.Popen([command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
 
     def write(self, chat, talk, ends):
-        question = dict(talk, template=chat.text, bos="<BOS>", eos="<EOS>", special=chat.special, ends=ends)
+        question = dict(talk, template=chat.text, kwargs=chat.kwargs | talk.get("kwargs", {}), bos="<BOS>", eos="<EOS>",
+                        special=chat.special, ends=ends)
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
 
-def characters(text, ranges):
-    """Which characters of `text` the ranges, of bytes, have."""
-    mask = bytearray(len(text.encode()))
-    for begin, end in ranges:
-        mask[begin:end] = b"\x01" * (end - begin)
-    chosen, at = [], 0
-    for character in text:
-        chosen.append(mask[at])
+def in_characters(text, ranges):
+    """Ranges of bytes as ranges of characters; those that touch are one."""
+    at, places = 0, {0: 0}
+    for i, character in enumerate(text):
         at += len(character.encode())
-    return chosen
+        places[at] = i + 1
+    return joined((places[begin], places[end]) for begin, end in ranges)
 
 
-def shown(text, mask):
-    out, inside = "", False
-    for character, trained in zip(text, mask):
-        if bool(trained) != inside:
-            out += "»" if inside else "«"
-            inside = not inside
-        out += character
-    return out + ("»" if inside else "")
+def joined(ranges):
+    made = []
+    for begin, end in ranges:
+        if begin < end and made and made[-1][1] == begin:
+            made[-1] = (made[-1][0], end)
+        elif begin < end:
+            made.append((begin, end))
+    return made
 
 
-def marked_mask(text, written, talk):
-    """Of the marked variant, but for the last answer where its weight is 0."""
-    if talk["messages"][-1].get("weight") == 0:
-        before = [m for m in talk["messages"][:-1] if m["role"] == "assistant"]
-        written = (written[0], written[1][:len(before)])
-    mask = [0] * len(text)
-    for begin, end in written[1]:
-        for i in range(begin, end):
-            mask[i] = 1
-    return mask
+def shown(text, ranges):
+    for begin, end in reversed(ranges):
+        text = text[:begin] + "«" + text[begin:end] + "»" + text[end:]
+    return text
 
 
-def added_mask(chat, talk, text):
-    """By what each answer adds; None where what comes before it is written otherwise once it is there."""
-    mask = [0] * len(text)
-    if chat.write(talk, True) == chat.write(talk, False):
-        return None
-    for i, message in enumerate(talk["messages"]):
-        if message["role"] != "assistant" or message.get("weight") == 0:
-            continue
-        before, behind = chat.write(talk, True, i), chat.write(talk, False, i + 1)
-        if before is None or behind is None or not behind[0].startswith(before[0]) or not text.startswith(behind[0]):
-            return None
-        if not message["content"] and "tool_calls" not in message and "reasoning_content" not in message:
-            return None
-        end = len(behind[0])
-        while end > 0 and text[end - 1] in " \n":
-            end -= 1
-        for k in range(len(before[0]), end):
-            mask[k] = 1
-    return mask
+def is_all_text(text, said):
+    """Whether whatever a message says is text, none of it markup."""
+    begins, ends = list(BEGIN.finditer(text)), list(END.finditer(text))
+    return len(begins) == len(ends) and all(
+        any(b <= begin.start() and end.end() <= e for b, e in said) for begin, end in zip(begins, ends))
 
 
-def ranges_of(text, mask):
-    """Trained ranges without white space at their ends, which variants mark or not."""
-    ranges, begin = [], None
-    for i, trained in enumerate(list(mask) + [0]):
-        if trained and begin is None:
-            begin = i
-        elif not trained and begin is not None:
-            end = i
-            while begin < end and text[begin] in " \n":
-                begin += 1
-            while begin < end and text[end - 1] in " \n":
-                end -= 1
-            if begin < end:
-                ranges.append((begin, end))
-            begin = None
-    return ranges
+def marked_otherwise(name, text, answers, marks):
+    """The first answer that the variant marks in another way than BEFORE and BEHIND say; None if there is none."""
+    marks = joined(marks)
+    if len(marks) != len(answers):
+        return "number of marks"
+    for answer, (begin, end) in zip(answers, marks):
+        before, behind = text[begin:answer.begin], text[answer.end:end]
+        if begin > answer.begin or end < answer.end or before not in BEFORE.get(name, [""]) or \
+                behind.rstrip("\n") not in BEHIND.get(name, [""]):
+            return f"{shown(text, [(begin, end)])!r}: before {before!r}, behind {behind!r}"
+    return None
 
 
-def agree(chat, talk, text, wanted, made, ends):
-    """Whether the ranges are the same, but for what variants see otherwise: some mark the prompt of an answer, too, and
-    what follows the token that ends it; and nothing shows by prompts that the next turn's token is its end."""
-    if len(wanted) != len(made):
-        return False
-    numbers = [i for i, m in enumerate(talk["messages"]) if m["role"] == "assistant"]
-    prompts = [made[0] for made in (chat.write(talk, True, i) for i in numbers) if made is not None]
-    empty = any(m["role"] == "assistant" and not m["content"] and not m.get("tool_calls") for m in talk["messages"])
-    for (first, last), (begin, end) in zip(wanted, made):
-        before, behind = text[first:begin], text[min(end, last):max(end, last)].strip()
-        is_prompt = before == "" or any(before.strip() in prompt[-200:] for prompt in prompts)
-        if begin < first or not (is_prompt or empty) or not (behind == "" or behind in chat.special):
-            return False
-    return True
+def is_in_parts(talk):
+    return any(isinstance(message["content"], list) for message in talk["messages"])
 
 
-def compare(name, chat, variant, program, count, seed):
-    random_ = random.Random(f"{name} {seed}")
-    counts = dict.fromkeys(["equal", "refused", "masks by marks", "masks by prompts", "masks by nothing"], 0)
-    bad = {}
-    for _ in range(count):
-        talk = conversation(random_)
-        expected = chat.write(talk)
-        if expected is None and chat.write(with_texts(talk)) is not None:
-            talk = with_texts(talk)
-            expected = chat.write(talk)
-        ends = ENDS.get(name, [])
-        made = program.write(chat, talk, ends)
+class Comparison:
+    """Of one template."""
+
+    def __init__(self, name, chat, variant, program):
+        self.name, self.chat, self.variant, self.program = name, chat, variant, program
+        self.counts, self.shapes, self.bad = collections.Counter(), collections.Counter(), {}
+
+    def differs(self, kind, *what):
+        self.counts["DIFFERENT " + kind] += 1
+        self.bad.setdefault(kind, what)
+
+    def compare(self, shape, talk, ends):
+        # Python has one kind of value: the first that the template writes, and that it writes as the program does.
+        given = talk
+        made = self.program.write(self.chat, talk, ends)
+        for kind in (lambda same: same, with_text, with_texts):
+            expected, known = self.chat.write(kind(talk)), kind(talk)
+            if expected and (not is_in_parts(known) or made.get("text", "").startswith(expected[0])):
+                talk = known
+                break
         if expected is None or "error" in made:
+            self.counts["refused by both"] += 1
             if (expected is None) != ("error" in made):
-                bad.setdefault("refusal", (talk, expected and expected[0], made))
-            counts["refused"] += 1
-            continue
-        text = expected[0]
-        if made["text"] != text and not (made["text"].startswith(text) and made["text"][len(text):] in chat.special):
-            bad.setdefault("text", (talk, text, made["text"]))
-            continue
-        counts["equal"] += 1
-        mask = characters(made["text"], made["trained"])
-        marked = variant.write(talk) if variant else None
-        if marked is not None and marked[0].rstrip() == made["text"].rstrip():
-            kind, wanted = "masks by marks", marked_mask(made["text"], marked, talk)
-        else:
-            wanted = added_mask(chat, talk, made["text"])
-            kind = "masks by prompts" if wanted is not None else "masks by nothing"
-        counts[kind] += 1
-        if wanted is not None and not agree(chat, talk, made["text"], ranges_of(made["text"], wanted),
-                                            ranges_of(made["text"], mask), ends):
-            bad.setdefault(kind, (talk, shown(made["text"], wanted), shown(made["text"], mask)))
-    print(f"{name}: {counts}" + (f" DIFFERENT: {list(bad)}" if bad else ""))
-    for kind, (talk, wanted, made) in bad.items():
-        print(f"--- {name} {kind}\n{json.dumps(talk, ensure_ascii=False)}\nexpected {wanted!r}\nmade     {made!r}")
-    return not bad
+                self.differs("refusal", shape, talk, expected and expected[0], made)
+            return
+        text = made["text"]
+        # A token of the next turn that ends the last answer is appended.
+        if not text.startswith(expected[0]) or text[len(expected[0]):] not in ["", *self.chat.special]:
+            self.differs("text", shape, talk, expected[0], text)
+            return
+        self.counts["equal texts"] += 1
+        if not is_all_text(text, in_characters(text, made["said"])):
+            self.differs("what is said", shape, talk, expected[0], shown(text, in_characters(text, made["said"])))
+        if not self.compare_masks(shape, talk, ends, text, in_characters(text, made["trained"])) or self.variant is None:
+            return
+        for marked in filter(None, map(self.variant.write, (talk, with_text(given)))):
+            if marked[0].rstrip() == text.rstrip():
+                self.compare_marks(shape, talk, ends, text, marked[1])
+                return
+        self.counts["other text where marked"] += 1
+        if self.name not in OTHER_TEXT:
+            self.differs("text of the marked variant", shape, talk, text, self.variant.write(talk))
 
+    def compare_marks(self, shape, talk, ends, text, marks):
+        self.counts["marked alike"] += 1
+        answers = derived_masks.answers(self.chat, talk, text, ends)
+        if otherwise := marked_otherwise(self.name, text, answers, marks):
+            self.differs("marks", shape, talk, otherwise, text)
 
-# Where the next turn's token ends an answer, as these models' generation_config.json says.
-ENDS = {"glm4moe": ["<|user|>", "<|observation|>", "<|system|>"]}
+    def compare_masks(self, shape, talk, ends, text, trained):
+        """Whether what is trained is what texts alone show."""
+        answers = derived_masks.answers(self.chat, talk, text, ends)
+        if answers is None:
+            self.differs("what texts alone show", shape, talk, text, shown(text, trained))
+            return False
+        wanted = joined(a.trained() for a in answers if talk["messages"][a.i].get("weight") != 0)
+        if wanted != trained:
+            self.differs("mask", shape, talk, shown(text, wanted), shown(text, trained))
+            return False
+        self.counts["equal masks"] += 1
+        self.shapes[shape] += 1
+        return True
+
+    def report(self):
+        print(f"{self.name}: " + ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items())), flush=True)
+        for kind, (shape, talk, wanted, made) in self.bad.items():
+            print(f"--- {self.name}, {kind}, {shape}\n{json.dumps(talk, ensure_ascii=False)}\nexpected {wanted!r}\n"
+                  f"made     {made!r}", flush=True)
+        return not self.bad
 
 
 def templates_of(paths):
-    for path in map(pathlib.Path, paths):
+    for path in paths:
         if path.is_dir():
             for file in sorted(path.glob("*.jinja")):
                 if not file.stem.endswith("_training"):
@@ -288,20 +196,38 @@ def templates_of(paths):
                 yield case["name"], case["template_str"], None
 
 
+def published():
+    sources = os.environ.get("FINETUNE_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[3])
+    folder = pathlib.Path(os.environ.get("FINETUNE_MATERIAL", pathlib.Path(sources, "../shared/material")))
+    found = [path for path in (folder / "templates", folder / "conformance/chat/chat_llama_cpp.json") if path.exists()]
+    if not found:
+        print(f"skipped: {folder} has no templates; set FINETUNE_MATERIAL to compare published ones")
+        sys.exit(77)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--against", required=True)
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
-    parser.add_argument("paths", nargs="+")
+    parser.add_argument("paths", nargs="*", type=pathlib.Path)
     asked = parser.parse_args()
     program = Program(asked.against)
-    all_equal = True
-    for name, text, marked in templates_of(asked.paths):
-        if asked.only in name:
-            all_equal &= compare(name, Chat(text), Chat(marked) if marked else None, program, asked.count, asked.seed)
-    return 0 if all_equal else 1
+    all_equal, shapes = True, collections.Counter()
+    for name, text, marked in templates_of(asked.paths or published()):
+        if asked.only not in name:
+            continue
+        draw = random.Random(f"{name} {asked.seed}")
+        kwargs = KWARGS.get(name, {})
+        comparison = Comparison(name, Chat(text, kwargs), Chat(marked, kwargs) if marked else None, program)
+        for shape, talk in talks(draw, asked.count):
+            comparison.compare(shape, talk, draw.choice([[], ENDS.get(name, [])]))
+        all_equal &= comparison.report()
+        shapes += comparison.shapes
+    print("equal by shape: " + ", ".join(f"{shape} {shapes[shape]}" for shape in [*SHAPES, "random"]))
+    return 0 if all_equal and all(shapes[shape] for shape in SHAPES) else 1
 
 
 if __name__ == "__main__":

@@ -79,5 +79,52 @@ TEST(JinjaTemplates, AreHandedOnWithoutMarks) {
         << chat.name;
 }
 
+/// A template that is sensitive to lines, with names that it is given or not.
+TEST(JinjaTemplates, HaveDefaults) {
+  const OrderedJson kwargs = {{"mood", "calm \"%}\" 'ü'\n\\"},
+                              {"is_short", false},
+                              {"limits", {{"low", -2}, {"high", {1.5, 1e300}}}},
+                              {"unused", 3},
+                              {"not", true}};
+  const std::string body =
+      "\n  {% macro say(text) %}{{ mood }}{{ text }}{% endmacro %}\n"
+      "{% for m in messages %}{{ say(m.content) }}{{ limits.low }}{{ limits.high[1] }}"
+      "{{ 'short' if is_short }}{{ not false }}{{ eos_token }}{% endfor %}";
+  OrderedJson all = OrderedJson::array();
+  for (const std::string& text : {body, "  {% if true %}" + body + "{% endif %}"}) {
+    const std::string with = data::with_defaults(text, kwargs);
+    EXPECT_NE(with, text);
+    EXPECT_EQ(with.find("unused"), std::string::npos);
+    data::ChatTemplate given = bound_template({"t", text}, "<B>", "</S>");
+    data::ChatTemplate has = bound_template({"t", with}, "<B>", "</S>");
+    data::Conversation talk{{{data::ChatRole::user, "Hi"}}, {}};
+    const OrderedJson plain = rendered(given, talk, true);
+    given.kwargs = kwargs;
+    const OrderedJson expected = rendered(given, talk, true);
+    EXPECT_NE(expected, plain);
+    EXPECT_EQ(rendered(has, talk, true), expected);
+    all.push_back({{"template", with},
+                   {"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                   {"tools", nullptr},
+                   {"prompt", true},
+                   {"expected", expected}});
+    // What is said comes over it.
+    talk.template_kwargs = given.kwargs = {{"mood", "glad"}, {"is_short", true}, {"limits", {}}};
+    has.kwargs = {{"mood", "sad"}};
+    EXPECT_EQ(rendered(has, talk, true), rendered(given, talk, true));
+  }
+  EXPECT_EQ(data::with_defaults("{% another %}{{ mood }}", kwargs), "{% another %}{{ mood }}");
+  EXPECT_EQ(data::with_defaults("{{ moods }}", kwargs), "{{ moods }}");
+  const TemporaryFolder folder;
+  if (run_program({"python3", "-c", "import jinja2"}, folder.path()).exit_code != 0)
+    GTEST_SKIP() << "python3 has no jinja2";
+  folder.write("cases.json", all.dump());
+  const Outcome outcome = run_program({"python3", script, "cases.json"}, folder.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const OrderedJson written = OrderedJson::parse(outcome.out);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(written[i], all[i].at("expected"));
+}
+
 }  // namespace
 }  // namespace finetune::tests::jinja_test

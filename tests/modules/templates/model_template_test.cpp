@@ -92,6 +92,28 @@ TEST(ModelTemplates, ThatAreSeveralAreChosenByNameOrByWhetherThereAreTools) {
                 remedy);
 }
 
+TEST(ModelTemplates, SayWhereTheyComeFrom) {
+  const TemporaryFolder folder, adapter;
+  const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
+  const auto from = [&](const std::string& name, const std::filesystem::path& adapter_folder = {}) {
+    const data::ChatTemplate chat = data::choose_template(
+        name, folder.path(), tokenizer, templates::all(), "data.template", adapter_folder);
+    return data::in_words(chat);
+  };
+  const std::string own = "the model's own template, ";
+  write_named(folder, {"default", "rag"});
+  EXPECT_EQ(from("model"), own + (folder / "tokenizer_config.json").string());
+  EXPECT_EQ(from("model:rag"), own + (folder / "tokenizer_config.json").string());
+  folder.write("chat_template.jinja", "{{ messages[0].content }}<e>");
+  folder.write("additional_chat_templates/rag.jinja", "rag{{ messages[0].content }}<e>");
+  EXPECT_EQ(from("model"), own + (folder / "chat_template.jinja").string());
+  EXPECT_EQ(from("model:rag"), own + (folder / "additional_chat_templates/rag.jinja").string());
+  adapter.write("chat_template.jinja", "adapter{{ messages[0].content }}<e>");
+  EXPECT_EQ(from("model", adapter.path()), own + (adapter / "chat_template.jinja").string());
+  EXPECT_EQ(data::in_words({.name = "qwen3", .text = "{{ messages }}"}),
+            "the template \"qwen3\" of this program");
+}
+
 TEST(ModelTemplates, OfAModelAreNeverReplaced) {
   const TemporaryFolder folder;
   const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
@@ -115,6 +137,36 @@ TEST(ModelTemplates, OfThisProgramNeedTheirEndToken) {
   } catch (const core::Error& error) {
     expect_message(error.what(), folder.path().string(), {"<|im_end|>", "chatml", "data.template"});
   }
+}
+
+TEST(ModelTemplates, OfTheModelAreAdvisedWhereTheyHaveWhatIsMissing) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json",
+               R"({"added_tokens": [{"id": 2, "content": "<|im_end|>", "special": true}],
+                   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
+  data::Conversation thinks{{{data::ChatRole::user, "q"}, {data::ChatRole::assistant, "a"}}, {}};
+  data::Conversation calls = thinks, offers = thinks;
+  thinks.messages[1].reasoning = "why";
+  calls.messages[1].calls = {{"f", "{}"}};
+  offers.tools = {"{}"};
+  const auto expect_advice = [&](const data::Conversation& talk, const std::string& advised) {
+    const auto chat = data::choose_template("chatml", folder.path(), tokenizer, templates::all());
+    const auto refused = [&] { render(chat, talk, data::TrainOn::answers, "here"); };
+    expect_message(refusal(refused, "").substr(4), "here", {"chatml", "data.template", advised});
+  };
+  const std::string own = "\"model\"";
+  expect_advice(calls, "qwen2.5");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.tool_calls }}{% endfor %}");
+  expect_advice(calls, own);
+  expect_advice(offers, own);
+  expect_advice(thinks, "qwen3");
+  folder.write("chat_template.jinja", "{% for m in messages %}{{ m.thinking }}{% endfor %}");
+  expect_advice(thinks, own);
+  expect_advice(calls, "qwen2.5");
+  // What cannot be read is no advice.
+  folder.write("chat_template.jinja", "{% another %}{{ tool_calls }}");
+  expect_advice(calls, "qwen2.5");
 }
 
 TEST(ModelTemplates, OfAnotherTypeAreRefused) {

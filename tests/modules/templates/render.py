@@ -4,37 +4,14 @@
 python render.py CASES: prints a list with a text for each case, or null where the template raised an exception.
 """
 import json
+import pathlib
 import sys
 
-import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import python_jinja
+from python_jinja import jinja2
 
-
-class Generation(Extension):
-    """{% generation %} marks what it encloses for those who train; the text stays the same. As in transformers what it
-    encloses is a block of its own, whose names nothing outside sees."""
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
-
-    def written(self, caller):
-        return caller()
-
-
-def raise_exception(message):
-    raise jinja2.exceptions.TemplateError(message)
-
-
-environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                            extensions=["jinja2.ext.loopcontrols", Generation])
-environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-environment.globals["raise_exception"] = raise_exception
-
+environment = python_jinja.environment(now=0)
 compiled = {}
 texts = []
 with open(sys.argv[1], encoding="utf-8") as file:

@@ -42,7 +42,7 @@ bool is_known_difference(const std::string& name, const data::Conversation& conv
   });
   const bool thinks = std::ranges::any_of(
       messages, [](const data::ChatMessage& message) { return !message.reasoning.empty(); });
-  const bool knows_tools = name == "qwen2.5" || name == "qwen3";
+  const bool knows_tools = name == "qwen2.5" || name == "qwen3" || name == "llama3.1";
   if ((has_tools && !knows_tools) || (thinks && name != "qwen3")) return true;
   return puts_system_last(name) && messages.front().role == data::ChatRole::system &&
          messages.back().role == data::ChatRole::assistant;

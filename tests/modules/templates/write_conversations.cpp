@@ -4,8 +4,6 @@
 // stops}, and in answer {"text", "trained": [[begin, end], ...], "said": the same of what is no
 // markup} in bytes, or {"error"}. For comparisons with Python's Jinja: compare_chats.py.
 #include <algorithm>
-#include <exception>
-#include <iostream>
 #include <memory>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include "data/text/detail/chat_writer.hpp"
 #include "data/text/detail/roles.hpp"
 #include "modules/templates/chats.hpp"
+#include "support/json_lines.hpp"
 
 namespace {
 
@@ -32,32 +31,25 @@ data::ChatWriter::Names names_of(const Json& question) {
 }
 
 Json answer(const Json& question) {
-  try {
-    data::ChatTemplate chat;
-    chat.writer = std::make_shared<const data::ChatWriter>(
-        question.at("template").get<std::string>(), names_of(question));
-    data::Conversation talk = tests::conversation(question);
-    data::settle_roles(chat, data::TrainOn::all, "conversation", talk);
-    const data::Rendered made = chat.writer->render(talk, "conversation");
-    std::string text;
-    Json trained = Json::array(), said = Json::array();
-    for (const data::Segment& segment : made.segments) {
-      const Json range = {text.size(), text.size() + segment.text.size()};
-      if (segment.trained) trained.push_back(range);
-      if (!segment.markup) said.push_back(range);
-      text += segment.text;
-    }
-    return {{"text", text}, {"trained", trained}, {"said", said}};
-  } catch (const std::exception& error) {
-    return {{"error", error.what()}};
+  data::ChatTemplate chat;
+  chat.writer = std::make_shared<const data::ChatWriter>(question.at("template").get<std::string>(),
+                                                         names_of(question));
+  data::Conversation talk = tests::conversation(question);
+  data::settle_roles(chat, data::TrainOn::all, "conversation", talk);
+  const data::Rendered made = chat.writer->render(talk, "conversation");
+  std::string text;
+  Json trained = Json::array(), said = Json::array();
+  for (const data::Segment& segment : made.segments) {
+    const Json range = {text.size(), text.size() + segment.text.size()};
+    if (segment.trained) trained.push_back(range);
+    if (!segment.markup) said.push_back(range);
+    text += segment.text;
   }
+  return {{"text", text}, {"trained", trained}, {"said", said}};
 }
 
 }  // namespace
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);)
-    std::cout
-        << answer(core::ordered_json(line)).dump(-1, ' ', false, Json::error_handler_t::replace)
-        << std::endl;
+  finetune::tests::answer_lines(answer);
 }

@@ -13,6 +13,7 @@ core::Json whole() {
   return {{"step", 7},
           {"metrics_bytes", 123},
           {"data_fingerprint", "abc"},
+          {"data_tokens", "ab"},
           {"source_dtypes", {{"w", "BF16"}}},
           {"loss_scale", {{"scale", 65536.0}}},
           {"threads", 2},
@@ -49,8 +50,9 @@ TEST(RunState, ReadsEveryFieldThatItWrites) {
 
 TEST(RunState, OfAnEarlierVersionLacksWhatCameLater) {
   core::Json json = whole();
-  for (const char* field : {"threads", "arithmetic", "precision", "run_id", "bucket", "rounding",
-                            "base", "adapter", "validation_loss", "total_samples", "total_tokens"})
+  for (const char* field :
+       {"data_tokens", "threads", "arithmetic", "precision", "run_id", "bucket", "rounding", "base",
+        "adapter", "validation_loss", "total_samples", "total_tokens"})
     json.erase(field);
   const RunState state = RunState::from_json(json);
   EXPECT_EQ(state.to_json(), json);
@@ -67,8 +69,8 @@ TEST(RunState, NamesTheFieldThatIsMissingOrSomethingElse) {
     json[field] = -5;
     EXPECT_EQ(refusal(json), refusal_of(field));
   }
-  for (const char* field :
-       {"threads", "arithmetic", "precision", "run_id", "bucket", "rounding", "base"}) {
+  for (const char* field : {"data_tokens", "threads", "arithmetic", "precision", "run_id", "bucket",
+                            "rounding", "base"}) {
     core::Json json = whole();
     json[field] = {1};
     EXPECT_EQ(refusal(json), refusal_of(field));

@@ -23,7 +23,7 @@ TEST_P(ChatTables, LackWhatHasNoFormInJsonAndNothingElse) {
   ASSERT_EQ(records->size(), std::ssize(expected));
   // Any order is allowed.
   for (std::int64_t i = records->size() - 1; i >= 0; --i)
-    EXPECT_EQ(dump_json(records->ordered(i)), dump_json(expected[static_cast<std::size_t>(i)]));
+    EXPECT_EQ(dump_json(records->object(i)), dump_json(expected[static_cast<std::size_t>(i)]));
 }
 
 TEST_P(ChatTables, SayWhatTheyLack) {

@@ -60,8 +60,8 @@ TEST(Tables, AreRecordsOfTheColumnsThatTheFirstRowNames) {
   const auto records = open_records(path);
   ASSERT_EQ(records->size(), 2);
   EXPECT_EQ(records->object(0),
-            (core::Json{{"question", "two\nlines, \"quoted\""}, {"answer", "2"}}));
-  EXPECT_EQ(records->ordered(1).dump(), R"({"question":"last","answer":""})");
+            (OrderedJson{{"question", "two\nlines, \"quoted\""}, {"answer", "2"}}));
+  EXPECT_EQ(records->object(1).dump(), R"({"question":"last","answer":""})");
   EXPECT_EQ(records->where(0), path.string() + ":2");
   EXPECT_EQ(records->where(1), path.string() + ":5");
   EXPECT_EQ(open_first_records(path, 1)->size(), 1);
@@ -70,8 +70,8 @@ TEST(Tables, AreRecordsOfTheColumnsThatTheFirstRowNames) {
 TEST(Tables, OfTabsHoldCommas) {
   const TemporaryFolder folder;
   const auto records = open_records(folder.write("d.tsv", "a\tb\n1,2\t\"x\ty\"\n5\" pipe\tz\n"));
-  EXPECT_EQ(records->object(0), (core::Json{{"a", "1,2"}, {"b", "x\ty"}}));
-  EXPECT_EQ(records->object(1), (core::Json{{"a", "5\" pipe"}, {"b", "z"}}));
+  EXPECT_EQ(records->object(0), (OrderedJson{{"a", "1,2"}, {"b", "x\ty"}}));
+  EXPECT_EQ(records->object(1), (OrderedJson{{"a", "5\" pipe"}, {"b", "z"}}));
 }
 
 TEST(Tables, AreSeparatedByWhatTheNamesAreSeparatedBy) {
@@ -83,20 +83,20 @@ TEST(Tables, AreSeparatedByWhatTheNamesAreSeparatedBy) {
     const auto records = read(text.c_str());
     const std::string quoted = std::string("x") + separator + "y";
     EXPECT_EQ(records->object(0),
-              (core::Json{{"frage", "1,5"}, {"antwort, kurz", quoted}, {"n", "3"}}));
+              (OrderedJson{{"frage", "1,5"}, {"antwort, kurz", quoted}, {"n", "3"}}));
     EXPECT_TRUE(records->note().starts_with("separated by ")) << records->note();
   }
   EXPECT_EQ(read("a;b\n1;2\n")->note(), "separated by ';'");
-  EXPECT_EQ(read("a;b,c\n1;2,3\n")->object(0), (core::Json{{"a;b", "1;2"}, {"c", "3"}}));
-  EXPECT_EQ(read("text\n1;2\n")->object(0), (core::Json{{"text", "1;2"}}));
+  EXPECT_EQ(read("a;b,c\n1;2,3\n")->object(0), (OrderedJson{{"a;b", "1;2"}, {"c", "3"}}));
+  EXPECT_EQ(read("text\n1;2\n")->object(0), (OrderedJson{{"text", "1;2"}}));
   EXPECT_EQ(read("a,b\n1,2\n")->note(), "");
   const auto tabs = open_records(folder.write("d.tsv", "a;b\tc\n1\t2\n"));
-  EXPECT_EQ(tabs->object(0), (core::Json{{"a;b", "1"}, {"c", "2"}}));
+  EXPECT_EQ(tabs->object(0), (OrderedJson{{"a;b", "1"}, {"c", "2"}}));
   const auto another = read("a;b\n1;2\n3;4\n");
   const std::string index = another->index();
   const auto adopted = read("a;b\n1;2\n3;4\n");
   adopted->adopt(index);
-  EXPECT_EQ(adopted->object(1), (core::Json{{"a", "3"}, {"b", "4"}}));
+  EXPECT_EQ(adopted->object(1), (OrderedJson{{"a", "3"}, {"b", "4"}}));
 }
 
 TEST(Tables, NameTheSeparatorWhereARowHasOtherFields) {

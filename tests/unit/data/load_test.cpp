@@ -8,6 +8,7 @@
 
 #include "comm/agree.hpp"
 #include "support/ranks.hpp"
+#include "unit/data/dialogues.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::load_test {
@@ -58,6 +59,35 @@ TEST(Load, KeepsTheSamplesInOrderOnEveryRank) {
   EXPECT_EQ(loaded.report.longest, 6);
   EXPECT_EQ(loaded.report.eos_trained, 5);
   EXPECT_EQ(loaded.report.num_dropped, 0);
+}
+
+TEST(Load, ShowsTheSameConversationAndEndsOnAnyNumberOfRanks) {
+  using tests::asked;
+  std::vector<std::vector<tests::Said>> samples;
+  for (int i = 0; i < 9; ++i)
+    samples.push_back(asked("q", std::string(static_cast<std::size_t>(1 + i % 3), 'a')));
+  samples[4][1].has_end = false;
+  const auto loaded = [&](const comm::Communicator& ranks) {
+    return load({ranks, ranks}, tests::Dialogues(samples), Layout::separate,
+                tests::dialogue_options());
+  };
+  const auto report = [&](const comm::Communicator& ranks) { return loaded(ranks).report; };
+  const auto said = [&](const comm::Communicator& ranks) {
+    const Loaded one = loaded(ranks);
+    return to_string(one.report, "data", 100) + one.ids_fingerprint;
+  };
+  EXPECT_EQ(said(world()), said({}));
+  EXPECT_EQ(report(world()).example, 0);
+  // It may be in the part of any rank, behind samples that all ranks have.
+  for (const std::size_t at : {8, 5, 2}) {
+    samples[at] = asked("a", "b") + asked("c", "d");
+    EXPECT_EQ(said(world()), said({}));
+    EXPECT_EQ(report(world()).example, static_cast<std::int64_t>(at));
+    EXPECT_EQ(report(world()).example_where, "chat.jsonl:" + std::to_string(at + 1));
+  }
+  EXPECT_EQ(report(world()).num_answers, 12);
+  EXPECT_EQ(report(world()).num_open, 1);
+  EXPECT_EQ(report(world()).ends, (std::vector<EndCount>{{"</s>", 11}}));
 }
 
 TEST(Load, MakesTheSameDatasetAsOneRank) {

@@ -26,7 +26,7 @@ TEST(ParquetFile, RowsAreThoseOfTheLibrary) {
     ASSERT_EQ(records->size(), std::ssize(expected));
     // Any order is allowed.
     for (std::int64_t i = records->size() - 1; i >= 0; --i)
-      ASSERT_EQ(records->object(i), expected[static_cast<std::size_t>(i)]) << i;
+      ASSERT_EQ(core::Json(records->object(i)), expected[static_cast<std::size_t>(i)]) << i;
     EXPECT_EQ(records->where(6), path.string() + ": row 7");
   }
 }

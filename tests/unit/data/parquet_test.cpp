@@ -80,10 +80,10 @@ TEST(Parquet, RowsAreRecordsInOrderAcrossRowGroups) {
   const auto records = open_records(path);
   ASSERT_EQ(records->size(), 3);
   EXPECT_EQ(
-      records->ordered(2).dump(),
+      records->object(2).dump(),
       "{\"prompt\":\"drei \xE2\x82\xAC\",\"n\":3,\"messages\":[{\"role\":\"user\",\"content\":"
       "\"c\"}]}");
-  EXPECT_EQ(records->ordered(0).at("messages").size(), 2u);
+  EXPECT_EQ(records->object(0).at("messages").size(), 2u);
   EXPECT_TRUE(records->object(1).at("prompt").is_null());
   EXPECT_FALSE(records->object(1).contains("image"));
   EXPECT_EQ(records->where(2), path.string() + ": row 3");

@@ -53,9 +53,9 @@ TEST(Archives, HoldTheSameSamplesInEachFormatOfPythons) {
   for (const char* format : {"ustar", "gnu", "pax"}) {
     const auto records = open_records(golden(format));
     ASSERT_EQ(records->size(), 4) << format;
-    EXPECT_EQ(records->object(0), (core::Json{{"prompt", "1+1="}, {"completion", "2"}}));
-    EXPECT_EQ(records->ordered(1).dump(), R"({"txt":"a caption, é","n":2})");
-    EXPECT_EQ(records->object(2), (core::Json{{"n", 3}, {"cls", "7"}}));
+    EXPECT_EQ(records->object(0), (OrderedJson{{"prompt", "1+1="}, {"completion", "2"}}));
+    EXPECT_EQ(records->object(1).dump(), R"({"txt":"a caption, é","n":2})");
+    EXPECT_EQ(records->object(2), (OrderedJson{{"n", 3}, {"cls", "7"}}));
     EXPECT_EQ(records->object(3).at("text"), std::string(1500, 'x'));
     EXPECT_TRUE(records->where(1).ends_with(": shard/0002")) << records->where(1);
     EXPECT_TRUE(records->where(2).ends_with("letters/0003")) << records->where(2);

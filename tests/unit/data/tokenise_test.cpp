@@ -62,9 +62,10 @@ class Tokenise : public testing::Test {
     return ids;
   }
   bool all_end(const TokenisedText& text, const Ids& ends) const {
-    for (const TrainedRun& run : text.runs)
-      if (!ends_its_turn(text.tokens, run, ends, tokenizer)) return false;
-    return true;
+    return std::ranges::all_of(text.runs, [&](const TrainedRun& run) {
+      const TrainedAnswer answer = answer_in(text.tokens, run, ends, tokenizer);
+      return answer.ends_at < answer.ends_behind;
+    });
   }
 
   const Tokenizer tokenizer;
@@ -101,6 +102,16 @@ TEST_F(Tokenise, JoinsNothingAtTheBeginOfAnAnswerButElsewhere) {
   EXPECT_EQ(text.tokens.ids, (Ids{0, 1, 4, 4, 2, 6, 1, 6}));
   // The token with parts of two segments is trained as the one where it begins.
   EXPECT_EQ(trained(text), (Ids{4, 2, 6}));
+}
+
+TEST_F(Tokenise, TrainsWhatATextBeginsWithAndNothingBehindIt) {
+  const TokenisedText text = chat({{"b", true}, {"</s>", true, markup}, {"a", false}, {"b", true}});
+  EXPECT_EQ(text.tokens.ids.size(), text.tokens.labels.size());
+  Ids expected = text.tokens.ids;
+  const auto end = std::ranges::find(expected, 11) - expected.begin();
+  for (auto i = static_cast<std::size_t>(end) + 1; i + 1 < expected.size(); ++i)
+    expected[i] = not_trained;
+  EXPECT_EQ(text.tokens.labels, expected);
 }
 
 TEST_F(Tokenise, IsTheSameHoweverWhatIsTrainedAlikeIsCut) {

@@ -24,6 +24,10 @@ INSTANTIATE_TEST_SUITE_P(
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 2000000000000 }}",
         "{{ [1] * 2000000000000 }}", "{{ range(10 ** 12) }}", "{{ 9 ** 9 ** 9 }}",
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{% for x in range(99999) recursive %}{{ loop(range(99999)) }}{% endfor %}",
+        "{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}"
+        "{{ ns.l([2]) }}{{ ns.l([2], 3) }}",
         "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
         "{% endfor %}",
         "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
@@ -34,8 +38,12 @@ INSTANTIATE_TEST_SUITE_P(
         "{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(200) %}{% set ns.x = [ns.x] %}"
         "{% endfor %}{{ ns.x }}",
-        "{{ 'x'.center(1000000000) }}", "{{ '%99999999999d' % 1 }}",
-        "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+        "{{ '{:999999999999999999999}'.format(1) }}", "{{ '{:1000001}'.format('x') }}",
+        "{{ '{:.1001f}'.format(1.5) }}", "{{ ('{0:1000000}' * 9999).format(1) }}",
+        "{{ ('{0}' * 9999).format('x' * 9999) }}", "{{ '{:{:{:{}}}}'.format(1, 2, 3, 4) }}",
+        "{{ '{99999999999999999999}'.format(1) }}", "{{ [1] | slice(1000000000) }}",
+        "{{ 'x'.center(1000000000) }}", "{{ ('x ' * 9999) | wordwrap(1, wrapstring='x' * 9999) }}",
+        "{{ '%99999999999d' % 1 }}", "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
         "{{ [[1]]|map(attribute='99999999999999999999.x')|join }}",
         "{{ [[1]]|map(attribute='0..\u0663')|join }}",
@@ -54,8 +62,13 @@ TEST(Hostile, NumbersBeyondAllBoundsAreTexts) {
 TEST(Hostile, NamespacesThatHoldThemselvesAreFreed) {
   const Template once = Template::parse(
       "{% set ns = namespace() %}{% set ns.x = ns %}{% set ns.y = [ns, namespace(of=ns)] %}x");
-  for (int i = 0; i < 100; ++i)
+  const Template loops = Template::parse(
+      "{% set ns = namespace() %}{% for y in [[1]] recursive %}{% set ns.l = loop %}"
+      "{% set own = loop %}{{ loop(y) if y is iterable }}{% endfor %}x");
+  for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(once.render({}, 0, few).text, "x");
+    EXPECT_EQ(loops.render({}, 0, few).text, "x");
+  }
 }
 
 TEST(Hostile, TextsThatNestWithoutEndAreNoTemplates) {

@@ -61,6 +61,76 @@ TEST(Origins, AreKeptByFilters) {
   EXPECT_EQ(marked("('a\\n' ~ said) | indent(2)"), "a\n[   ab-cD ]");
 }
 
+TEST(Origins, AreKeptByFormats) {
+  EXPECT_EQ(marked("'<{:>8}|{:.3}|{:*^9}>'.format(said, said, said)"),
+            "< [ ab-cD ]|[ ab]|*[ ab-cD ]*>");
+  EXPECT_EQ(marked("'{0!r}{0!s}{1:03}'.format(said, 7)"), "[' ab-cD ' ab-cD ]007");
+  EXPECT_EQ(marked("'{0[1][k]}.{l[0]:>2}'.format(list, l=list)"), "[y]. [x]");
+  EXPECT_EQ(marked("(said ~ '{:{}}{{').format('a', '>3')"), "[ ab-cD ]  a{");
+}
+
+TEST(Origins, AreKeptByWrappedLines) {
+  EXPECT_EQ(marked("(said ~ said) | wordwrap(6)"), "[ ab-cD\nab-cD]");
+  EXPECT_EQ(marked("(said ~ '\\n\\nx yy' ~ said) | wordwrap(3)"), "[ab-\ncD]\n\nx\nyy\n[ab-\ncD]");
+  EXPECT_EQ(marked("said | wordwrap(3, wrapstring='<>')"), "[ab-]<>[cD]");
+}
+
+TEST(Origins, OfALineEndThatIndentWritesAreThoseOfTheOneThatWasThere) {
+  EXPECT_EQ(marked("('a\\r\\n' ~ said ~ '\\u2028' ~ said ~ '\\x85') | indent(1)"),
+            "a\n[  ab-cD ]\n[  ab-cD ]\n");
+  Mapping names;
+  names.set("said", Text("a\r\nb\u2029c", {.element = 3, .field = 1}));
+  const Rendered rendered = Template::parse("{{ said | indent(1) }}!").render(names, 0);
+  EXPECT_EQ(rendered.text, "a\n b\n c!");
+  ASSERT_EQ(rendered.pieces.size(), 2);
+  EXPECT_EQ(rendered.pieces.front().end, 7);
+  EXPECT_EQ(rendered.pieces.front().origin.element, 3);
+}
+
+/// An element of the data that says its number, with others inside of it.
+Value element(std::int32_t number, std::vector<Value> replies = {}) {
+  Mapping mapping;
+  mapping.element = number;
+  mapping.set("said", Text(std::to_string(number), {.element = number, .field = 1}));
+  mapping.set("replies", std::move(replies));
+  return mapping;
+}
+
+/// The text over such elements, each stretch of it behind the turn in which it was written.
+std::string with_turns(const std::string& text) {
+  Mapping names;
+  names.set("tree",
+            std::vector<Value>{element(0, {element(1, {element(2)}), element(3)}), element(4)});
+  const Rendered rendered = Template::parse(text).render(names, 0);
+  std::string marked;
+  std::size_t begin = 0;
+  std::int32_t turn = Origin::none;
+  for (const Piece& piece : rendered.pieces) {
+    if (piece.origin.turn != turn) marked += " " + std::to_string(piece.origin.turn) + "=";
+    turn = piece.origin.turn;
+    marked += rendered.text.substr(begin, piece.end - begin);
+    begin = piece.end;
+  }
+  return marked;
+}
+
+TEST(Origins, OfARecursiveLoopAreThoseOfLoopsInEachOther) {
+  const std::string expected = " 0=<0 1=<1 2=<2>. 1=>. 3=<3>. 0=>. 4=<4>.";
+  EXPECT_EQ(with_turns("{% for m in tree %}<{{ m.said }}{% for m in m.replies %}<{{ m.said }}"
+                       "{% for m in m.replies %}<{{ m.said }}>.{% endfor %}>.{% endfor %}>."
+                       "{% endfor %}"),
+            expected);
+  EXPECT_EQ(with_turns("{% for m in tree recursive %}<{{ m.said }}{{ loop(m.replies) }}>."
+                       "{% endfor %}"),
+            expected);
+  EXPECT_EQ(with_turns("{% for m in tree recursive %}<{{ m.said ~ loop(m.replies) ~ '>' }}."
+                       "{% endfor %}"),
+            expected);
+  EXPECT_EQ(with_turns("{% for m in tree recursive %}{% set inner = loop(m.replies) %}<{{ m.said }}"
+                       "{{ inner }}>.{% endfor %}"),
+            expected);
+}
+
 TEST(Origins, OfJsonAndOfListsAreThoseOfTheDataInThem) {
   EXPECT_EQ(marked("list | tojson ~ '.'"), "[[\"x\", {\"k\": \"y\"}]].");
   EXPECT_EQ(marked("list[1].k ~ list | length"), "[y]2");

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Renders templates: {"template": "...", "names": {...}} a line, and as much in answer.
-#include <exception>
-#include <iostream>
 #include <string>
 
 #include "jinja/template.hpp"
+#include "support/json_lines.hpp"
 
 namespace {
 
@@ -18,15 +17,11 @@ Json answer(const Json& question) {
     return {{"text", made.render(names.mapping(), 0).text}};
   } catch (const jinja::Refusal& refusal) {
     return {{"refusal", refusal.what()}};
-  } catch (const std::exception& error) {
-    return {{"error", error.what()}};
   }
 }
 
 }  // namespace
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);)
-    std::cout << answer(Json::parse(line)).dump(-1, ' ', false, Json::error_handler_t::replace)
-              << std::endl;
+  finetune::tests::answer_lines(answer);
 }

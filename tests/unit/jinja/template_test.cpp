@@ -8,6 +8,7 @@
 #include <string>
 
 #include "support/folders.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::jinja::template_test {
 namespace {
@@ -64,6 +65,50 @@ TEST(Template, SaysInWhichLineItFails) {
 TEST(Template, SaysWhatItRefusesInItsOwnWords) {
   EXPECT_EQ(problem_of([] { rendered("{{ raise_exception('roles must alternate') }}"); }),
             "roles must alternate");
+}
+
+TEST(Template, NamesTheFormatsThatItRefuses) {
+  const auto refused = [](const std::string& place, const std::string& value,
+                          const tests::Facts& facts) {
+    tests::expect_message(
+        problem_of([&] { rendered("{{ '" + place + "'.format(" + value + ") }}"); }), "line 1",
+        facts);
+  };
+  refused("{:c}", "65", {":c", "int"});
+  refused("{:n}", "1.5", {":n", "float"});
+  refused("{:#.3f}", "1.5", {":#.3f", "float"});
+  refused("{:z.1f}", "-0.01", {":z.1f", "float"});
+  refused("{:09,}", "1234", {":09,", "int"});
+  refused("{:>5}", "none", {":>5", "NoneType"});
+  refused("{!a}", "1", {"!a"});
+  refused("{:>5}", "x", {"x"});
+  refused("{x}", "1", {"{x}"});
+  refused("{:.1001f}", "1.5", {"1000"});
+}
+
+TEST(Template, NamesWhatFiltersDoNotTake) {
+  const auto refused = [](const std::string& expression, const tests::Facts& facts) {
+    tests::expect_message(problem_of([&] { rendered("{{ " + expression + " }}"); }), "line 1",
+                          facts);
+  };
+  refused("none | indent", {"indent", "NoneType"});
+  refused("[1] | wordwrap", {"wordwrap", "list"});
+  refused("'a b' | wordwrap(0)", {"wordwrap", "width"});
+  refused("[1] | slice(0)", {"slice"});
+  refused("'x' | filesizeformat", {"filesizeformat"});
+  refused("[1] | random", {"random"});
+}
+
+TEST(Template, SaysThatALoopIsNotRecursive) {
+  tests::expect_message(
+      problem_of([] { rendered("a\n{% for x in [1] %}\n{{ loop([2]) }}{% endfor %}"); }), "line 3",
+      {"loop", "recursive"});
+  tests::expect_message(problem_of([] {
+                          rendered(
+                              "{% for x in [[1], 2] recursive %}\n{{ loop(x) if x is iterable }}"
+                              "\n{{ x + 1 }}{% endfor %}");
+                        }),
+                        "line 3", {"list", "int"});
 }
 
 TEST(Template, TellsWhatAModelSays) {

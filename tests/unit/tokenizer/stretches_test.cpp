@@ -104,6 +104,9 @@ TEST(Stretches, AreCountedByTheTokensThatBeginBeforeTheirEnd) {
   EXPECT_EQ(ends({{"c"}, counted(""), anew("a"), counted("")}), (Ends{2, 3}));
   EXPECT_EQ(ends({counted("")}), (Ends{0}));
   EXPECT_EQ(ends({counted("c<"), {"s>c"}}), (Ends{3}));  // ▁ c <s> ▁ c
+  // Also where the text begins, whatever begins anew later.
+  EXPECT_EQ(ends({counted(""), anew("c"), counted(""), anew("a"), counted("")}), (Ends{0, 2, 3}));
+  EXPECT_EQ(ends({counted(""), {"c<s>"}, counted(""), anew("a"), counted("")}), (Ends{0, 3, 4}));
 }
 
 TEST(Stretches, AreCountedBehindWhatThePostProcessorPutsBefore) {

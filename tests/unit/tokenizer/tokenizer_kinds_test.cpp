@@ -161,6 +161,41 @@ TEST(TokenizerFile, PutsThePrefixBehindSpecialTokensInLegacyFilesOnly) {
   EXPECT_EQ(Tokenizer::load(folder.path()).encode("a</s>a", Encode::no_ends), (Ids{6, 3, 2, 3}));
 }
 
+/// A text, and its ids with "legacy" true and false, as transformers 4.57.1 gives them by
+/// LlamaTokenizer and sentencepiece 0.2.3.
+struct SpacedText {
+  const char* text;
+  Ids legacy, other;
+};
+
+TEST(TokenizerFile, PutsThePrefixBeforeSpacesWhereTransformersDoes) {
+  const ModelFolder folder;
+  std::filesystem::copy(golden("spm-bpe") / "tokenizer.model", folder.path() / "tokenizer.model");
+  const SpacedText texts[] = {
+      {"a</s>a", {332, 347, 2, 332, 347}, {332, 347, 2, 347}},
+      {"<s> [INST] The fox</s> jumps",
+       {1, 332, 332, 98, 80, 388, 389, 365, 100, 279, 265, 285, 2, 332, 286, 338},
+       {1, 332, 98, 80, 388, 389, 365, 100, 279, 265, 285, 2, 286, 338}},
+      {" The fox", {332, 279, 265, 285}, {332, 279, 265, 285}},
+      {"The fox", {279, 265, 285}, {279, 265, 285}},
+      {"<s>The fox</s>  jumps </s> </s>x",
+       {1, 279, 265, 285, 2, 4, 274, 338, 332, 2, 332, 332, 2, 332, 358},
+       {1, 365, 265, 285, 2, 332, 286, 338, 332, 2, 332, 2, 358}},
+      {"</s> ", {2, 332, 332}, {2, 332}}};
+  folder.write("tokenizer_config.json", R"({"legacy": true})");
+  const Tokenizer legacy = Tokenizer::load(folder.path());
+  folder.write("tokenizer_config.json", R"({"legacy": false})");
+  const Tokenizer other = Tokenizer::load(folder.path());
+  for (const SpacedText& each : texts) {
+    EXPECT_EQ(legacy.encode(each.text, Encode::no_ends), each.legacy) << each.text;
+    EXPECT_EQ(other.encode(each.text, Encode::no_ends), each.other) << each.text;
+  }
+  // Where nobody says, it is Mistral's library that reads such a file.
+  folder.write("tokenizer_config.json", "{}");
+  EXPECT_EQ(Tokenizer::load(folder.path()).encode(" The fox", Encode::no_ends),
+            (Ids{279, 265, 285}));
+}
+
 TEST(HostileTokenizerFile, OfTiktokenIsRefusedWithItsLine) {
   expect_refusal("tokenizer.model", "YQ== 0\n????\n", "tokenizer.model:2: not a piece");
   expect_refusal("tokenizer.model", "YQ== 0\nYg== -1\n", ":2: not a piece");

@@ -171,7 +171,7 @@ std::shared_ptr<const ipc::Batch> ArrowRecords::batch(std::size_t b) const {
   return batch_;
 }
 
-OrderedJson ArrowRecords::ordered(std::int64_t i) const {
+OrderedJson ArrowRecords::object(std::int64_t i) const {
   const auto found = std::ranges::upper_bound(batches_, i, {}, &Part::end_row);
   const auto read = batch(static_cast<std::size_t>(found - batches_.begin()));
   return read->row(i - (found->end_row - read->size()), dictionaries_, where(i));

@@ -31,8 +31,7 @@ class ArrowRecords final : public Records {
                         std::size_t most_rows = std::numeric_limits<std::size_t>::max());
 
   std::int64_t size() const override { return num_rows_; }
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   /// "file: row 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }

@@ -224,7 +224,7 @@ std::vector<std::string> CsvRecords::row(const core::File& file, const JsonEntry
   return split_row(text, separator_.get());
 }
 
-OrderedJson CsvRecords::ordered(std::int64_t i) const {
+OrderedJson CsvRecords::object(std::int64_t i) const {
   const auto open = file_.open();
   const std::vector<std::string>& names = names_.get();
   const std::vector<std::string> fields = row(open->file(), rows_.get().at(open->file(), i + 1));

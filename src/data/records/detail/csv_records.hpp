@@ -45,10 +45,9 @@ class CsvRecords final : public Records {
              std::size_t most_rows = std::numeric_limits<std::size_t>::max() - 1);
 
   std::int64_t size() const override { return rows_.get().size() - 1; }
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
   /// Throws: ErrorKind::input naming the line, for a row of another number of fields, or one that
   /// is not UTF-8.
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
   std::string index() const override { return rows_.get().bytes(); }

@@ -12,10 +12,10 @@
 namespace finetune::data {
 namespace {
 
-core::Json parse(const std::string& text, const std::string& path, const JsonEntry& entry,
-                 const std::string& where, bool is_line) {
+OrderedJson parse(const std::string& text, const std::string& path, const JsonEntry& entry,
+                  const std::string& where, bool is_line) {
   try {
-    return core::parse_json(text, path, entry.line);
+    return core::ordered_json(text, path, entry.line);
   } catch (const core::Error& error) {
     // What concerns the entry as a whole comes without a line: give it the entry's.
     const std::string message = error.what();
@@ -26,7 +26,7 @@ core::Json parse(const std::string& text, const std::string& path, const JsonEnt
   constexpr std::int64_t widest = 1 << 20;
   const std::string indent(static_cast<std::size_t>(std::min(entry.column - 1, widest)), ' ');
   try {
-    return core::parse_json(indent + text, path, entry.line);
+    return core::ordered_json(indent + text, path, entry.line);
   } catch (const core::Error& error) {
     // A record over several lines looks as if its first line were cut off.
     const std::string message = error.what();
@@ -83,24 +83,18 @@ JsonEntry JsonRecords::entry(const core::File& file, std::int64_t i) const {
   return entries_.get().index.at(file, i);
 }
 
-core::Json JsonRecords::object(std::int64_t i) const {
+OrderedJson JsonRecords::object(std::int64_t i) const {
   const auto open = file_.open();
   const JsonEntry entry = this->entry(open->file(), i);
   const std::string where = where_is(entry, i);
-  core::Json value = parse(read_entry(open->file(), entry), path().string(), entry, where,
-                           !entries_.get().is_array);
+  OrderedJson value = parse(read_entry(open->file(), entry), path().string(), entry, where,
+                            !entries_.get().is_array);
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
                {where, fmt::format("is a JSON {}", value.type_name()),
                 "a sample is an object, { ... }", "Correct or remove this entry."});
   }
   return value;
-}
-
-OrderedJson JsonRecords::ordered(std::int64_t i) const {
-  // `object` has seen the same text: its depth and size are within bounds.
-  const auto open = file_.open();
-  return core::ordered_json(read_entry(open->file(), entry(open->file(), i)));
 }
 
 std::string JsonRecords::where(std::int64_t i) const {

@@ -27,8 +27,7 @@ class JsonRecords final : public Records {
                        std::size_t most_entries = std::numeric_limits<std::size_t>::max());
 
   std::int64_t size() const override { return entries_.get().index.size(); }
-  core::Json object(std::int64_t i) const override;
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
   std::string index() const override;

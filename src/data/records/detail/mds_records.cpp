@@ -79,7 +79,7 @@ std::vector<std::byte> MdsRecords::bytes_of(std::int64_t i) const {
   return bytes;
 }
 
-OrderedJson MdsRecords::ordered(std::int64_t i) const {
+OrderedJson MdsRecords::object(std::int64_t i) const {
   const std::vector<std::byte> sample = bytes_of(i);
   std::span<const std::byte> sizes(sample), rest(sample);
   const auto take = [&](std::span<const std::byte>& from, std::int64_t size) {

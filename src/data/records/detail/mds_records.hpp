@@ -28,9 +28,8 @@ class MdsRecords final : public Records {
   explicit MdsRecords(PlainFile file);
 
   std::int64_t size() const override { return num_samples_; }
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
   /// Throws: ErrorKind::input naming the sample, where its sizes do not fit, or a value is broken.
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   /// "file: sample 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }

@@ -135,9 +135,7 @@ std::optional<OrderedJson> mds_value(const std::string& encoding, Bytes bytes,
                                      const std::string& where) {
   if (encoding == "str" || encoding == "str_decimal") return mds_text(bytes, where);
   if (encoding == "json") {
-    const std::string text = mds_text(bytes, where);
-    core::parse_json(text, where);
-    return core::ordered_json(text);
+    return core::ordered_json(mds_text(bytes, where), where);
   }
   if (encoding == "str_int" || encoding == "str_float") {
     const OrderedJson value = OrderedJson::parse(mds_text(bytes, where), nullptr, false);

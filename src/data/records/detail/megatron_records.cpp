@@ -145,7 +145,7 @@ void MegatronRecords::add_sequence(std::int64_t sequence, OrderedJson& ids,
   }
 }
 
-OrderedJson MegatronRecords::ordered(std::int64_t i) const {
+OrderedJson MegatronRecords::object(std::int64_t i) const {
   const auto begin = number_at<std::int64_t>(index_, documents_at_ + 8 * i);
   const auto end = number_at<std::int64_t>(index_, documents_at_ + 8 * (i + 1));
   if (begin < 0 || end < begin || end > num_sequences_)

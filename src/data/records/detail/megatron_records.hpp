@@ -30,8 +30,7 @@ class MegatronRecords final : public Records {
 
   std::int64_t size() const override { return num_documents_; }
   /// Throws: ErrorKind::input naming the document, where the index leads out of the files.
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   /// "file.idx: document 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return index_.path(); }

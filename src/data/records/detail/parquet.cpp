@@ -168,7 +168,6 @@ class ParquetRecords final : public Records {
   }
 
   std::int64_t size() const override { return ends_.back(); }
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
   const std::filesystem::path& path() const override { return path_; }
   bool pads_nulls() const override { return true; }
   std::vector<std::string> left_out() const override { return left_out_; }
@@ -176,7 +175,7 @@ class ParquetRecords final : public Records {
     return fmt::format("{}: row {}", path_.string(), i + 1);
   }
 
-  OrderedJson ordered(std::int64_t i) const override {
+  OrderedJson object(std::int64_t i) const override {
     const auto group = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
     const auto table = row_group(static_cast<int>(group));
     const std::int64_t row = i - (ends_[static_cast<std::size_t>(group)] - table->num_rows());

@@ -71,7 +71,7 @@ std::shared_ptr<const parquet_file::RowGroup> ParquetFileRecords::group(std::siz
   return group_;
 }
 
-OrderedJson ParquetFileRecords::ordered(std::int64_t i) const {
+OrderedJson ParquetFileRecords::object(std::int64_t i) const {
   const auto found = std::ranges::upper_bound(ends_, i);
   const auto g = static_cast<std::size_t>(found - ends_.begin());
   const std::int64_t begin = g == 0 ? 0 : ends_[g - 1];

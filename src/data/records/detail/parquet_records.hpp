@@ -27,8 +27,7 @@ class ParquetFileRecords final : public Records {
   explicit ParquetFileRecords(core::File file);
 
   std::int64_t size() const override { return ends_.back(); }
-  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   /// "file: row 12", from 1.
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }

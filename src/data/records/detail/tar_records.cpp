@@ -205,45 +205,37 @@ std::string TarRecords::text_of(const TarMember& member) const {
   return text;
 }
 
-template <typename Record, typename Parse>
-Record TarRecords::merged(std::int64_t i, const Parse& parse) const {
-  Record record = Record::object();
-  const auto add = [&](const std::string& name, const Record& value) {
+OrderedJson TarRecords::fields_of(const TarMember& member) const {
+  const std::string where =
+      fmt::format("{}: {}", file_.path().string(), core::one_line(member.name));
+  OrderedJson fields = core::ordered_json(text_of(member), where);
+  if (!fields.is_object())
+    core::fail(core::ErrorKind::input,
+               {where, fmt::format("is a JSON {}", fields.type_name()),
+                "a sample is an object, { ... }", "Correct or remove this member."});
+  return fields;
+}
+
+OrderedJson TarRecords::object(std::int64_t i) const {
+  OrderedJson record = OrderedJson::object();
+  const auto add = [&](const std::string& name, OrderedJson value) {
     if (record.contains(name))
       core::fail(core::ErrorKind::input,
                  {where(i), fmt::format("has the field \"{}\" twice", core::one_line(name)),
                   "a member and a field of another are called so", "Remove one."});
-    record[name] = value;
+    record[name] = std::move(value);
   };
   for (const TarMember& member : samples_.at(static_cast<std::size_t>(i)).members) {
     const std::string ending = cut(member.name).second;
-    if (ending != "json") {
+    if (ending == "json") {
+      const OrderedJson fields = fields_of(member);
+      for (const auto& [name, value] : fields.items())
+        add(name, value);
+    } else {
       add(ending, text_of(member));
-      continue;
     }
-    const Record fields = parse(member);
-    for (const auto& [name, value] : fields.items())
-      add(name, value);
   }
   return record;
-}
-
-core::Json TarRecords::object(std::int64_t i) const {
-  return merged<core::Json>(i, [&](const TarMember& member) {
-    const std::string where =
-        fmt::format("{}: {}", file_.path().string(), core::one_line(member.name));
-    core::Json value = core::parse_json(text_of(member), where);
-    if (!value.is_object())
-      core::fail(core::ErrorKind::input,
-                 {where, fmt::format("is a JSON {}", value.type_name()),
-                  "a sample is an object, { ... }", "Correct or remove this member."});
-    return value;
-  });
-}
-
-OrderedJson TarRecords::ordered(std::int64_t i) const {
-  return merged<OrderedJson>(
-      i, [&](const TarMember& member) { return core::ordered_json(text_of(member)); });
 }
 
 std::string TarRecords::where(std::int64_t i) const {

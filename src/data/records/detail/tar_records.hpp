@@ -41,8 +41,7 @@ class TarRecords final : public Records {
   std::int64_t size() const override { return std::ssize(samples_); }
   /// Throws: ErrorKind::input naming the member, for broken JSON, or a field that a member of the
   /// sample has, too.
-  core::Json object(std::int64_t i) const override;
-  OrderedJson ordered(std::int64_t i) const override;
+  OrderedJson object(std::int64_t i) const override;
   /// "file: 0001".
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
@@ -53,9 +52,8 @@ class TarRecords final : public Records {
     std::vector<TarMember> members;
   };
   std::string text_of(const TarMember& member) const;
-  /// A sample; `parse` gives the object of a member in JSON.
-  template <typename Record, typename Parse>
-  Record merged(std::int64_t i, const Parse& parse) const;
+  /// Of a member in JSON.
+  OrderedJson fields_of(const TarMember& member) const;
 
   PlainFile plain_;
   const core::File& file_;

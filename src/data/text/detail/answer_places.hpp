@@ -42,17 +42,44 @@ std::vector<Range> turn_of(const jinja::Rendered& rendered, std::int32_t i);
 /// What is written behind all turns: the prompt for an answer, where it is asked for.
 std::string behind_turns(const jinja::Rendered& rendered);
 
-struct AnswerPlace {
-  std::size_t begin = 0;
-  std::size_t ends_at = 0;  ///< where the tokens that end it begin; `end` if none do
-  std::size_t end = 0;
-  bool has_end = false;
+/// The prompt for an answer.
+struct AnswerPrompt {
+  std::string behind;  ///< what it writes behind the messages before the answer
+  /// Where the answer begins in the whole conversation, if that begins with the whole prompt: then
+  /// nothing has to be compared.
+  std::optional<std::size_t> end = {};
 };
 
-/// Of message `i`, whose turn is `turn`, not empty. `prompt`: what the prompt for it writes behind
-/// the messages before it; nothing: there can be none for it.
+/// The parts of the turn of message `i` that are its answer: those behind the prompt, up to one
+/// that ends it, or to the next turn of somebody who asks (`is_asking`, of a message). What stands
+/// behind is a copy, such as thoughts that are told once more.
+std::vector<Range> answer_parts(const jinja::Rendered& whole, std::int32_t i,
+                                const std::optional<AnswerPrompt>& prompt, const EndNames& names,
+                                const std::function<bool(std::int32_t)>& is_asking);
+
+/// Where message `i` speaks in the turn of another, right behind the prompt for it: where a
+/// template writes messages by pairs. Nothing if that is not clear.
+std::optional<Range> answer_elsewhere(const jinja::Rendered& whole, std::int32_t i,
+                                      const std::optional<AnswerPrompt>& prompt);
+
+enum class AnswerEnd {
+  none,
+  special,  ///< the last special tokens of its turn, which may be anything
+  known,    ///< tokens of EndNames::ids, and what stands beside them
+};
+
+struct AnswerPlace {
+  std::size_t begin = 0;
+  std::size_t behind = 0;   ///< what the message says
+  std::size_t ends_at = 0;  ///< where the tokens that end it begin; `end` if none do
+  std::size_t end = 0;
+  AnswerEnd ends_with = AnswerEnd::none;
+};
+
+/// Of message `i`, whose answer are these `parts`, at least one. `prompt`: nothing if there can be
+/// none for it.
 AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
-                         const std::vector<Range>& turn, const std::optional<std::string>& prompt,
+                         const std::vector<Range>& parts, const std::optional<AnswerPrompt>& prompt,
                          const EndNames& names);
 
 /// What may end an answer behind its turn.

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "data/text/detail/chat_segments.hpp"
 #include "data/text/detail/message_values.hpp"
 #include "data/text/detail/white_space.hpp"
 #include "data/text/source.hpp"
@@ -56,6 +57,12 @@ class ChatWriter::Writing {
     return i != Origin::none && message(i).role == ChatRole::assistant && message(i).trained;
   }
 
+  /// Of a turn; "template" where it is of no message.
+  std::string role(std::int32_t i) const {
+    const bool is_message = i >= 0 && i < std::ssize(conversation_.messages);
+    return is_message ? std::string(name_of(message(i).role)) : "template";
+  }
+
   /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
   std::vector<Range> trained(jinja::Rendered& whole) const {
     std::vector<Range> ranges;
@@ -64,6 +71,7 @@ class ChatWriter::Writing {
     } else {
       for (std::int32_t i = 0; i < std::ssize(conversation_.messages); ++i)
         if (is_trained(i)) answer(whole, i, ranges);
+      std::ranges::sort(ranges);  // Whatever order messages are written in.
     }
     return ranges;
   }
@@ -107,19 +115,40 @@ class ChatWriter::Writing {
     return names;
   }
 
-  jinja::Rendered written(std::vector<Value> messages, Prompt prompt) const {
+  /// What a template of this program refuses, with the model's own as the remedy where that has
+  /// what it lacks. Written once more for that: a conversation that is written costs nothing.
+  std::string refused(const jinja::Refusal& refusal, jinja::Mapping names) const {
+    const auto advise = [&](const char* name, const char* what, const auto&... words) {
+      if (((chat_.names_.own.find(words) == std::string::npos) && ...)) return;
+      names.set(name,
+                fmt::format("Leave data.template out or set it to \"model\", as the model has "
+                            "a template of its own that writes {}",
+                            what));
+    };
+    advise("own_writes_calls", "calls", "tool_calls");
+    advise("own_writes_reasoning", "reasoning", "reasoning_content", "thinking");
     try {
-      jinja::Rendered rendered = template_.render(names(std::move(messages), prompt), now_s_);
+      template_.render(names, now_s_);
+    } catch (const jinja::Refusal& advised) {
+      return advised.what();
+    }
+    return refusal.what();
+  }
+
+  jinja::Rendered written(std::vector<Value> messages, Prompt prompt) const {
+    const jinja::Mapping given = names(std::move(messages), prompt);
+    try {
+      jinja::Rendered rendered = template_.render(given, now_s_);
       complete_turns(rendered);
       return rendered;
     } catch (const jinja::Refusal& refusal) {
       if (chat_.names_.is_known)
-        throw core::Error(core::ErrorKind::input, where_ + ": " + refusal.what());
-      core::fail(
-          core::ErrorKind::input,
-          {where_,
-           std::string("the model's chat template refuses the conversation: ") + refusal.what(), "",
-           "Correct or remove it, or choose another data.template."});
+        throw core::Error(core::ErrorKind::input, where_ + ": " + refused(refusal, given));
+      std::string said = refusal.what();
+      if (said.ends_with('.')) said.pop_back();
+      core::fail(core::ErrorKind::input,
+                 {where_, "the model's chat template refuses the conversation: " + said, "",
+                  "Correct or remove it, or choose another data.template."});
     } catch (const jinja::Problem& problem) {
       core::fail(core::ErrorKind::input,
                  {where_,
@@ -133,11 +162,12 @@ class ChatWriter::Writing {
     return {messages_.begin(), messages_.begin() + num};
   }
 
-  /// What the prompt for message i writes behind those before it; nothing where the template
-  /// refuses to write these alone.
-  std::optional<std::string> prompt_of(std::int32_t i, const jinja::Rendered& whole) const {
+  /// The prompt for message i; nothing where the template refuses to write the messages before it
+  /// alone.
+  std::optional<AnswerPrompt> prompt_of(std::int32_t i, const jinja::Rendered& whole) const {
     try {
       const jinja::Rendered with = written(first(i), Prompt::for_answer);
+      if (whole.text.starts_with(with.text)) return AnswerPrompt{{}, with.text.size()};
       std::string behind = behind_turns(with);
       if (i == 0) {
         // Nothing is of a turn yet, neither what begins every conversation.
@@ -149,40 +179,75 @@ class ChatWriter::Writing {
         const jinja::Rendered without = written(first(i), Prompt::none);
         if (with.text.starts_with(without.text)) behind = with.text.substr(without.text.size());
       }
-      return behind;
+      return AnswerPrompt{std::move(behind)};
     } catch (const core::Error&) {
       return std::nullopt;
     }
   }
 
+  std::vector<Range> parts_of(const jinja::Rendered& rendered, std::int32_t i,
+                              const std::optional<AnswerPrompt>& prompt) const {
+    return answer_parts(rendered, i, prompt, chat_.names_.ends, [&](std::int32_t other) {
+      // Another message, which is not there, may be written behind the last.
+      return other >= std::ssize(messages_) || message(other).role == ChatRole::user ||
+             message(other).role == ChatRole::system;
+    });
+  }
+
   void answer(jinja::Rendered& whole, std::int32_t i, std::vector<Range>& ranges) const {
-    const std::vector<Range> turn = turn_of(whole, i);
-    if (is_written_elsewhere(whole, i)) refuse_unclear(whole, i, turn);
-    if (turn.empty()) return;
-    const EndNames& ends = chat_.names_.ends;
-    AnswerPlace place = place_answer(whole, i, turn, prompt_of(i, whole), ends);
+    const std::optional<AnswerPrompt> prompt = prompt_of(i, whole);
+    std::vector<Range> parts = parts_of(whole, i, prompt);
+    if (is_written_elsewhere(whole, i)) {
+      const std::optional<Range> elsewhere = answer_elsewhere(whole, i, prompt);
+      if (!elsewhere) refuse_unclear(whole, i, turn_of(whole, i));
+      parts = {*elsewhere};
+    }
+    if (parts.empty()) return;
+    const AnswerPlace place = place_answer(whole, i, parts, prompt, chat_.names_.ends);
+    const std::size_t turn_end = parts.back().second;
     std::optional<Range> next;
-    if (!place.has_end) next = next_end(whole, i, turn.back().second);
-    // An empty answer still teaches that the turn ends there.
-    const std::size_t begin = is_empty(message(i)) ? place.ends_at : place.begin;
-    const std::size_t last = next ? turn.back().second : place.end;
-    for (const auto& [first, end] : turn)
-      if (std::max(first, begin) < std::min(end, last))
-        ranges.emplace_back(std::max(first, begin), std::min(end, last));
+    if (place.ends_with != AnswerEnd::known) next = next_end(whole, i, turn_end, place);
+    if (is_empty(message(i))) {
+      // An empty answer still teaches that the turn ends there.
+      if (next)
+        ranges.push_back(*next);
+      else if (place.ends_at < place.end)
+        ranges.emplace_back(place.ends_at, place.end);
+      return;
+    }
+    const std::size_t last = next ? turn_end : place.end;
+    for (const auto& [first, end] : parts)
+      if (std::max(first, place.begin) < std::min(end, last))
+        ranges.emplace_back(std::max(first, place.begin), std::min(end, last));
     if (next) ranges.push_back(*next);
   }
 
-  /// The token behind an answer whose own turn ends with none: of the next turn, or of one that a
-  /// next message would begin.
-  std::optional<Range> next_end(jinja::Rendered& whole, std::int32_t i, std::size_t at) const {
+  /// The token behind an answer whose own turn, which ends at byte `at`, ends with none that is
+  /// known: of the next turn, or what a next message would let the template write.
+  std::optional<Range> next_end(jinja::Rendered& whole, std::int32_t i, std::size_t at,
+                                const AnswerPlace& place) const {
     const EndNames& ends = chat_.names_.ends;
+    const bool has_special = place.ends_with == AnswerEnd::special;
     if (at < whole.text.size()) {
       const auto next = std::ranges::upper_bound(whole.pieces, at, {}, &jinja::Piece::end);
       const std::int32_t turn = next == whole.pieces.end() ? Origin::none : next->origin.turn;
       const bool is_of_others = turn != Origin::none && message(turn).role != ChatRole::assistant;
-      return end_at(whole, at, ends, is_of_others ? NextEnd::any_special : NextEnd::known);
+      return end_at(whole, at, ends,
+                    is_of_others && !has_special ? NextEnd::any_special : NextEnd::known);
     }
     if (i + 1 != std::ssize(messages_)) return std::nullopt;
+    const std::string end = end_if_longer(whole, i, place);
+    if (end.empty()) return std::nullopt;
+    whole.text += end;
+    whole.pieces.push_back({whole.text.size(), {.turn = i}});
+    return Range(at, whole.text.size());
+  }
+
+  /// What ends the last answer, message i, if another message follows, and is not there without.
+  std::string end_if_longer(const jinja::Rendered& whole, std::int32_t i,
+                            const AnswerPlace& place) const {
+    const EndNames& ends = chat_.names_.ends;
+    const bool has_special = place.ends_with == AnswerEnd::special;
     jinja::Mapping next;
     next.element = i + 1;
     next.set("role", message(i).calls.empty() ? "user" : "tool");
@@ -191,16 +256,24 @@ class ChatWriter::Writing {
     messages.emplace_back(std::move(next));
     try {
       const jinja::Rendered longer = written(std::move(messages), Prompt::none);
-      const std::vector<Range> turn = turn_of(longer, i);
-      const auto end = turn.empty()
-                           ? std::nullopt
-                           : end_at(longer, turn.back().second, ends, NextEnd::any_special);
-      if (!end) return std::nullopt;
-      whole.text += longer.text.substr(end->first, end->second - end->first);
-      whole.pieces.push_back({whole.text.size(), {.turn = i}});
-      return Range(at, whole.text.size());
+      const std::vector<Range> parts = parts_of(longer, i, std::nullopt);
+      if (parts.empty()) return {};
+      const AnswerPlace own = place_answer(longer, i, parts, std::nullopt, ends);
+      // Where nothing is said, a special token may be the turn's begin.
+      const bool says = own.behind > own.begin;
+      const bool ends_itself = own.ends_with == AnswerEnd::known ||
+                               (own.ends_with == AnswerEnd::special && says && !has_special);
+      if (ends_itself) {
+        // The template leaves the end of the last turn out.
+        const std::string here = whole.text.substr(place.behind),
+                          there = longer.text.substr(own.behind, own.end - own.behind);
+        return there.starts_with(here) ? there.substr(here.size()) : std::string();
+      }
+      const auto end = end_at(longer, parts.back().second, ends,
+                              has_special ? NextEnd::known : NextEnd::any_special);
+      return end ? longer.text.substr(end->first, end->second - end->first) : std::string();
     } catch (const core::Error&) {
-      return std::nullopt;
+      return {};
     }
   }
 
@@ -224,24 +297,32 @@ class ChatWriter::Writing {
     core::fail(core::ErrorKind::input,
                {where_, fmt::format("which tokens message {} (assistant) adds is not clear", i + 1),
                 fmt::format("the model's chat template writes what it says elsewhere: in its own "
-                            "turn \"{}\", in {} \"{}\"",
-                            text_at(whole, turn),
+                            "turn {}, in {} \"{}\"",
+                            turn.empty() ? "nothing" : '"' + text_at(whole, turn) + '"',
                             other == Origin::none ? std::string("no turn")
                                                   : fmt::format("that of message {}", other + 1),
                             text_at(whole, turn_of(whole, other))),
-                "Name a template of this program in data.template, or mark answers in the model's "
-                "with {% generation %}."});
+                "Mark answers in the model's with {% generation %}, or name a template of this "
+                "program in data.template."});
   }
 
   void marked(const jinja::Rendered& whole, std::vector<Range>& ranges) const {
     std::size_t begin = 0;
+    std::int32_t speaker = Origin::none;  // the last answer in this block
     for (const auto& [end, origin] : whole.pieces) {
-      const std::int32_t of = origin.turn == Origin::none ? origin.element : origin.turn;
-      const bool is_answer = of != Origin::none && message(of).role == ChatRole::assistant;
-      if (origin.is_generation && (!is_answer || message(of).trained))
+      if (!origin.is_generation) speaker = Origin::none;
+      if (is_answer(origin.element)) speaker = origin.element;
+      // Where a template writes messages by pairs, an answer stands in the turn of its question.
+      const std::int32_t of =
+          is_answer(origin.turn) || speaker == Origin::none ? origin.turn : speaker;
+      if (origin.is_generation && (!is_answer(of) || message(of).trained))
         ranges.emplace_back(begin, end);
       begin = end;
     }
+  }
+
+  bool is_answer(std::int32_t i) const {
+    return i != Origin::none && message(i).role == ChatRole::assistant;
   }
 
   const ChatWriter& chat_;
@@ -252,43 +333,6 @@ class ChatWriter::Writing {
   std::vector<Value> messages_;
   Value tools_;
 };
-
-namespace {
-
-/// The text as segments, cut where `trained` begins and ends. What of it `excluded` says is not
-/// trained.
-template <typename F>
-std::vector<Segment> segments_of(const jinja::Rendered& rendered, std::span<const Range> trained,
-                                 const F& excluded) {
-  std::vector<Segment> segments;
-  const auto add = [&](std::size_t begin, std::size_t end, bool is_trained, bool is_markup) {
-    const std::string text = rendered.text.substr(begin, end - begin);
-    if (!segments.empty() && segments.back().trained == is_trained &&
-        segments.back().markup == is_markup)
-      segments.back().text += text;
-    else
-      segments.push_back({text, is_trained, is_markup});
-  };
-  std::size_t at = 0;
-  const auto piece_until = [&](std::size_t end, const Origin& origin) {
-    while (at < end) {
-      while (!trained.empty() && trained.front().second <= at)
-        trained = trained.subspan(1);
-      const bool is_inside = !trained.empty() && trained.front().first <= at;
-      std::size_t until = end;
-      if (!trained.empty())
-        until = std::min(end, is_inside ? trained.front().second : trained.front().first);
-      add(at, until, is_inside && !excluded(origin), !origin.is_data());
-      at = until;
-    }
-  };
-  for (const auto& [end, origin] : rendered.pieces)
-    piece_until(end, origin);
-  piece_until(rendered.text.size(), {});
-  return segments;
-}
-
-}  // namespace
 
 ChatWriter::ChatWriter(std::string_view jinja, Names names, std::string_view for_tools)
     : template_(jinja::Template::parse(jinja)), names_(std::move(names)) {
@@ -338,6 +382,24 @@ Rendered ChatWriter::render(const Conversation& conversation, const std::string&
            !writing.is_trained(origin.element);
   };
   return {segments_of(whole, trained, excluded), writing.oddities(whole)};
+}
+
+std::vector<WrittenTurn> ChatWriter::turns(const Conversation& conversation,
+                                           const std::string& where) const {
+  const Writing writing(*this, conversation, day_of_training_s, where);
+  jinja::Rendered whole = writing.whole();
+  (void)writing.trained(whole);  // it may append an end
+  std::vector<WrittenTurn> turns;
+  std::int32_t last = Origin::none;
+  const auto add = [&](std::int32_t message, std::size_t end) {
+    if (turns.empty() || message != last) turns.push_back({writing.role(message), 0});
+    turns.back().end = end;
+    last = message;
+  };
+  for (const auto& [end, origin] : whole.pieces)
+    add(origin.turn == Origin::none ? origin.element : origin.turn, end);
+  if (turns.empty() || turns.back().end < whole.text.size()) add(Origin::none, whole.text.size());
+  return turns;
 }
 
 std::vector<Segment> ChatWriter::prompt(const Conversation& conversation,

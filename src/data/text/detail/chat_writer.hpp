@@ -24,6 +24,7 @@ class ChatWriter {
     std::string bos, eos;  ///< begin and end token, which templates know by bos_token and eos_token
     EndNames ends;
     bool is_known = false;  ///< of this program: what it refuses is said as it says it
+    std::string own = {};   ///< the model's own template, which one of this program may advise
   };
 
   /// `for_tools`: the template of conversations with tools; empty: the same. Throws:
@@ -41,6 +42,9 @@ class ChatWriter {
   /// same. Throws: ErrorKind::input beginning with `where` if the template refuses the
   /// conversation, or if it writes an answer into the turns of others.
   Rendered render(const Conversation& conversation, const std::string& where) const;
+
+  /// See data::render_turns.
+  std::vector<WrittenTurn> turns(const Conversation& conversation, const std::string& where) const;
 
   /// See data::render_prompt. Templates that write the day write today's.
   std::vector<Segment> prompt(const Conversation& conversation, const std::string& where) const;

@@ -34,21 +34,32 @@ void read_targets(const TokenArrays& arrays, std::int64_t num_samples,
   }
 }
 
-/// Digests of all blocks, each made by one rank. Collective on `world`.
-std::vector<core::Digest> digest_together(const comm::Communicator& world,
-                                          const TokenArrays& arrays) {
-  const CacheBlocks blocks(arrays);
-  const Share share = share_of(blocks.size(), world);
+/// `digest(i)` of each i below `num`, each made by one rank. Collective on `world`.
+template <typename F>
+std::vector<core::Digest> digest_together(const comm::Communicator& world, std::int64_t num,
+                                          const F& digest) {
+  const Share share = share_of(num, world);
   std::vector<core::Digest> own;
   for (std::int64_t i = share.first; i < share.last; ++i)
-    own.push_back(blocks.digest(i));
-  std::vector<core::Digest> all(static_cast<std::size_t>(blocks.size()));
+    own.push_back(digest(i));
+  std::vector<core::Digest> all(static_cast<std::size_t>(num));
   auto next = std::as_writable_bytes(std::span(all));
   for (const auto& part : world.all_gather_bytes(std::as_bytes(std::span(own)))) {
     std::ranges::copy(part, next.begin());
     next = next.subspan(part.size());
   }
   return all;
+}
+
+/// Collective on `world`.
+Gathered with_digests(const comm::Communicator& world, const TokenArrays& arrays) {
+  const CacheBlocks blocks(arrays);
+  Gathered gathered{
+      arrays,
+      digest_together(world, blocks.size(), [&](std::int64_t i) { return blocks.digest(i); }),
+      {}};
+  gathered.ids = ids_fingerprint(world, arrays, gathered.digests);
+  return gathered;
 }
 
 /// Every rank's range of `all` from `first` on becomes known to all. Collective on `world`.
@@ -136,6 +147,28 @@ CacheLayout begin_file(const comm::Communicator& world, const Assembly& assembly
 }
 
 }  // namespace
+
+std::string ids_fingerprint(const comm::Communicator& world, const TokenArrays& arrays,
+                            std::span<const core::Digest> digests) {
+  constexpr auto block = static_cast<std::int64_t>(cache_block_bytes / sizeof(PackedToken));
+  const auto blocks_of = [](std::size_t bytes) {
+    return (static_cast<std::int64_t>(bytes) + cache_block_bytes - 1) / cache_block_bytes;
+  };
+  const std::int64_t num = blocks_of(arrays.tokens.size_bytes());
+  std::vector<core::Digest> all = digest_together(world, num, [&](std::int64_t i) {
+    const auto rest = arrays.tokens.subspan(static_cast<std::size_t>(i * block));
+    const auto tokens = rest.first(std::min(rest.size(), static_cast<std::size_t>(block)));
+    std::vector<std::int32_t> ids(tokens.size());
+    std::ranges::transform(tokens, ids.begin(), &PackedToken::id);
+    return core::digest(std::as_bytes(std::span(ids)));
+  });
+  // Behind the tokens' lie those of the bounds.
+  const auto bounds =
+      digests.subspan(static_cast<std::size_t>(num),
+                      static_cast<std::size_t>(blocks_of(arrays.bounds.size_bytes())));
+  all.insert(all.end(), bounds.begin(), bounds.end());
+  return core::fingerprint(std::as_bytes(std::span(std::as_const(all))));
+}
 
 void Assembly::read_bounds(
     const comm::Communicator& world,
@@ -227,22 +260,22 @@ Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assem
                });
   const Share share = share_of(assembly.num_samples, world);
   share_ranges(world, std::span(vectors->targets), share.first, share.last - share.first);
-  return {arrays, digest_together(world, arrays)};
+  return with_digests(world, arrays);
 }
 
 Gathered gather_in_file(const comm::Communicator& world, const Assembly& assembly,
                         const std::filesystem::path& path,
-                        const std::function<core::Json(const TokenArrays&)>& describe) {
+                        const std::function<core::Json(const Gathered&)>& describe) {
   const CacheLayout layout = begin_file(world, assembly, path);
   comm::agree_all(world, [&] { write_part(world, assembly, layout, path); });
   comm::agree_all(world, [&] { write_targets(world, layout, path); });
   // Opened again, so that a network file system shows what other nodes have written since.
   const TokenArrays arrays = comm::agree(world, [&] { return map_arrays(path, layout); });
-  const auto digests = digest_together(world, arrays);
+  Gathered gathered = with_digests(world, arrays);
   comm::agree_all(world, [&] {
-    if (world.is_root()) complete_cache_file(path, layout, digests, describe(arrays));
+    if (world.is_root()) complete_cache_file(path, layout, gathered.digests, describe(gathered));
   });
-  return {arrays, digests};
+  return gathered;
 }
 
 }  // namespace finetune::data

@@ -42,16 +42,22 @@ Assembly assemble(const comm::Communicator& world, const Part& part, Layout layo
 struct Gathered {
   TokenArrays arrays;
   std::vector<core::Digest> digests;
+  std::string ids;  ///< see ids_fingerprint
 };
+
+/// 32 digits of the ids and bounds of all samples, whichever tokens are trained. `digests`: of the
+/// blocks of `arrays`. Each rank reads a part. Collective on `world`.
+std::string ids_fingerprint(const comm::Communicator& world, const TokenArrays& arrays,
+                            std::span<const core::Digest> digests);
 
 /// In the memory of every rank. Collective on `world`.
 Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assembly);
 
 /// In a new file at `path`, which every rank writes its part of; mapped. The caller removes it if
-/// this throws. `describe` makes the description; on the root.
+/// this throws. `describe` makes the description, of the arrays and ids_fingerprint; on the root.
 /// Collective on `world`. Throws: comm::AgreedError, ErrorKind::io or ErrorKind::create.
 Gathered gather_in_file(const comm::Communicator& world, const Assembly& assembly,
                         const std::filesystem::path& path,
-                        const std::function<core::Json(const TokenArrays&)>& describe);
+                        const std::function<core::Json(const Gathered&)>& describe);
 
 }  // namespace finetune::data

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <exception>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,8 @@ struct Made {
   std::vector<PackedToken> tokens;
   core::Digest digest = {};
   std::uint32_t oddities = 0;
+  std::vector<TrainedAnswer> answers = {};
+  bool has_turns = false;
   std::exception_ptr error;
 };
 
@@ -46,7 +49,7 @@ void check_ids(const SampleSource& source, std::int64_t i, const Tokens& tokens,
 Made make(const SampleSource& source, std::int64_t i, const DatasetOptions& options) {
   Made made;
   try {
-    const SourceSample sample = source.sample(i);
+    SourceSample sample = source.sample(i);
     const Tokens& tokens = sample.tokens;
     core::check(tokens.ids.size() == tokens.labels.size(), "every token has a label");
     check_ids(source, i, tokens, options);
@@ -55,6 +58,8 @@ Made make(const SampleSource& source, std::int64_t i, const DatasetOptions& opti
       made.tokens.emplace_back(tokens.ids[l], tokens.labels[l] != not_trained);
     made.digest = core::digest(std::as_bytes(std::span(made.tokens)));
     made.oddities = sample.oddities;
+    made.answers = std::move(sample.answers);
+    made.has_turns = sample.has_turns;
   } catch (...) {
     made.error = std::current_exception();
   }
@@ -124,8 +129,47 @@ std::vector<PackedToken> cut_to(std::span<const PackedToken> tokens,
   return cut;
 }
 
+/// Counts the answers in `kept`, the beginning of a sample, and what ends them.
+void count_answers(Part& part, std::span<const TrainedAnswer> answers,
+                   std::span<const PackedToken> kept, std::span<const std::int32_t> model_ends) {
+  DataReport& report = part.report;
+  for (const TrainedAnswer& answer : answers) {
+    if (answer.begin >= std::ssize(kept)) return;
+    ++report.num_answers;
+    const bool is_cut = answer.ends_behind > std::ssize(kept);
+    std::set<std::int32_t> ids;
+    for (std::int64_t k = answer.ends_at; !is_cut && k < answer.ends_behind; ++k)
+      ids.insert(kept[static_cast<std::size_t>(k)].id());
+    for (const std::int32_t id : ids)
+      ++part.ends[id];
+    if (ids.empty()) ++report.num_open;
+    const auto stops = [&](std::int32_t id) { return ids.contains(id); };
+    const bool is_last = &answer == &answers.back() && !is_cut;
+    if (is_last && std::ranges::none_of(model_ends, stops)) ++report.num_unstopped;
+  }
+}
+
+/// Makes sample `i`, of which `tokens` are kept, the one that is shown.
+void show_example(DataReport& report, const SampleSource& source, std::int64_t i,
+                  std::span<const PackedToken> tokens, std::int64_t num_lost) {
+  const std::vector<Turn> turns = source.turns(i);
+  report.example = i;
+  report.example_has_turns = !turns.empty();
+  report.example_text =
+      turns.empty() ? show(source, tokens) : show_turns(source, tokens, turns, num_lost);
+  report.example_place = source.where(i);
+  report.example_file = -1;
+  const auto files = source.files();
+  for (std::size_t f = 0; f < files.size() && report.example_file < 0; ++f) {
+    const std::string name = files[f].string();
+    if (!report.example_place.starts_with(name + ":")) continue;
+    report.example_file = static_cast<std::int64_t>(f);
+    report.example_place.erase(0, name.size());
+  }
+}
+
 void add(Part& part, const SampleSource& source, std::int64_t i, const Made& made, Layout layout,
-         const DatasetOptions& options) {
+         const DatasetOptions& options, std::span<const std::int32_t> model_ends) {
   DataReport& report = part.report;
   std::span<const PackedToken> tokens = made.tokens;
   const std::int64_t length = std::ssize(tokens);
@@ -157,9 +201,11 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
   }
   const bool ends = (made.oddities & static_cast<std::uint32_t>(Oddity::no_end_of_turn)) == 0;
   if (!overlong && ends) ++report.eos_trained;
-  if (report.example < 0) {
-    report.example = i;
-    report.example_text = show(source, tokens);
+  count_answers(part, made.answers, tokens, model_ends);
+  const bool is_whole_dialogue = made.has_turns && !overlong;
+  if (report.example < 0 || (is_whole_dialogue && !part.has_dialogue)) {
+    part.has_dialogue = is_whole_dialogue;
+    show_example(report, source, i, tokens, length - std::ssize(tokens));
   }
   part.tokens.append(tokens);
   part.lengths.append(std::ssize(tokens));
@@ -171,6 +217,9 @@ Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t 
                    const DatasetOptions& options, Part part, int num_threads) {
   // Few at a time: a sample may be a whole book.
   const std::int64_t at_once = num_threads > 1 ? 16 * num_threads : 1;
+  const std::vector<std::int32_t> model_ends = source.model_ends();
+  for (const std::int32_t id : model_ends)
+    part.ends.emplace(id, 0);
   std::vector<Made> made(
       static_cast<std::size_t>(std::min(at_once, std::max<std::int64_t>(0, end - begin))));
   for (; begin < end; begin += at_once) {
@@ -179,7 +228,7 @@ Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t 
     make_all(source, begin, some, options, num_threads);
     for (std::size_t k = 0; k < some.size(); ++k) {
       if (some[k].error) std::rethrow_exception(some[k].error);
-      add(part, source, begin + static_cast<std::int64_t>(k), some[k], layout, options);
+      add(part, source, begin + static_cast<std::int64_t>(k), some[k], layout, options, model_ends);
       some[k] = {};
     }
   }

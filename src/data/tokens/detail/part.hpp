@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 
 #include "core/hash.hpp"
 #include "data/text/format.hpp"
@@ -24,9 +25,11 @@ struct Part {
         digests(folder, memory_bytes) {}
 
   Spool<PackedToken> tokens;
-  Spool<std::int64_t> lengths;  ///< of the samples kept
-  Spool<core::Digest> digests;  ///< of all samples as read: ids and labels
-  DataReport report;            ///< of these samples; duplicates are not known yet
+  Spool<std::int64_t> lengths;                ///< of the samples kept
+  Spool<core::Digest> digests;                ///< of all samples as read: ids and labels
+  std::map<std::int32_t, std::int64_t> ends;  ///< answers that end with a token, by its id
+  bool has_dialogue = false;  ///< what the report shows is kept whole and has several turns
+  DataReport report;          ///< of these samples; duplicates and names of ends are not known yet
 };
 
 /// Tokenises samples [begin, end) of `source` into `part`, with `num_threads` threads. Overlong

@@ -62,6 +62,67 @@ void require_same_blocks(const RunIdentity& own, const checkpoint::FoundCheckpoi
               "Restore it, or set another train.output to begin a new run."});
 }
 
+/// Why other tokens of the same text are trained, as far as that is known.
+std::string why_other_masks(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {
+  const std::string before = found.state.build;
+  if (before.empty() || before == own.deck.build)
+    return "the chat template, the model's end tokens or weights in the data have changed";
+  return fmt::format("the checkpoint was written by {}, and {} may find answers otherwise", before,
+                     own.deck.build);
+}
+
+/// Why data that are others are a problem. Unless it is known that their tokens differ, they may be
+/// the same, read by another program.
+std::string why_other_data(const RunIdentity& own, const checkpoint::FoundCheckpoint& found,
+                           bool is_known) {
+  std::string why = "the data position of the checkpoint means nothing in other data";
+  if (!is_known && !found.state.build.empty() && found.state.build != own.deck.build)
+    why +=
+        "; if the files are the same, this program reads them otherwise than " + found.state.build;
+  return why;
+}
+
+/// Refuses training data that are not those of the checkpoint, or warns where they may change.
+void tell_of_other_data(const RunIdentity& own, const DataIdentity& data,
+                        const checkpoint::FoundCheckpoint& found) {
+  DataChange change;
+  const bool is_known = found.state.data_tokens.has_value();
+  const bool may_be_same = !is_known || *found.state.data_tokens == data.tokens_fingerprint;
+  if (may_be_same && data.change_since) change = data.change_since(found.state.data_fingerprint);
+  const bool same_tokens = may_be_same && (is_known || change.has_same_tokens.value_or(false));
+  // Of data that are others as a whole no sample says why.
+  if (!same_tokens && change.has_same_tokens) change.shown.clear();
+  const std::string shown = change.shown.empty() ? "" : "\n" + change.shown;
+  const std::string paths = fmt::format("{}", fmt::join(own.data_paths, ", "));
+  const std::string folder = found.folder.string();
+  if (own.allows_changed_data) {
+    log::warn(
+        same_tokens
+            ? fmt::format("{}: other tokens of the same text are trained than in the run in {} "
+                          "({}); it continues with those that are trained now "
+                          "(data.allow_changed){}",
+                          paths, folder, why_other_masks(own, found), shown)
+            : fmt::format("{} is not what the run in {} was trained on; it continues with the "
+                          "changed data at the same place (data.allow_changed){}",
+                          paths, folder, shown));
+    return;
+  }
+  const std::string ways =
+      " data.allow_changed = true to continue with them as they are, "
+      "or set another train.output to begin a new run." +
+      shown;
+  if (same_tokens)
+    core::fail(
+        core::ErrorKind::deck,
+        {paths,
+         fmt::format("other tokens of the same text are trained than in the run in {}", folder),
+         why_other_masks(own, found), "Set" + ways});
+  core::fail(core::ErrorKind::deck,
+             {paths, fmt::format("is not what the run in {} was trained on", folder),
+              why_other_data(own, found, is_known || change.has_same_tokens),
+              "Restore the data, set" + ways});
+}
+
 }  // namespace
 
 RunIdentity identity_of(const Input& input) {
@@ -152,7 +213,7 @@ void require_same_keys(const RunIdentity& own, const checkpoint::FoundCheckpoint
   }
 }
 
-void require_same_run(const RunIdentity& own, const std::string& data_fingerprint,
+void require_same_run(const RunIdentity& own, const DataIdentity& data,
                       const checkpoint::FoundCheckpoint& found) {
   require_same_keys(own, found);
   const std::string own_precision = own.deck.precision.value_or("");
@@ -165,22 +226,7 @@ void require_same_run(const RunIdentity& own, const std::string& data_fingerprin
   } else {
     warn_of_other_rounding(own, found);
   }
-  if (found.state.data_fingerprint != data_fingerprint) {
-    if (own.allows_changed_data) {
-      log::warn(
-          fmt::format("{} is not what the run in {} was trained on; it continues with the changed "
-                      "data at the same place (data.allow_changed)",
-                      fmt::format("{}", fmt::join(own.data_paths, ", ")), found.folder.string()));
-      return;
-    }
-    core::fail(
-        core::ErrorKind::deck,
-        {fmt::format("{}", fmt::join(own.data_paths, ", ")),
-         fmt::format("is not what the run in {} was trained on", found.folder.string()),
-         "the data position of the checkpoint means nothing in other data",
-         "Restore the data, set data.allow_changed = true to continue with them as they are, "
-         "or set another train.output to begin a new run."});
-  }
+  if (found.state.data_fingerprint != data.fingerprint) tell_of_other_data(own, data, found);
 }
 
 void warn_of_other_arithmetic(const RunIdentity& own, const std::string& arithmetic,

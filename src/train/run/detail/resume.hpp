@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpoint says about its run in addition to tensors, and whether a restart fits it.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/load/find.hpp"
 #include "checkpoint/run_state.hpp"
 #include "core/dtype.hpp"
+#include "train/corpus/corpus.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::train {
@@ -38,9 +40,17 @@ void require_same_optimizer(const RunIdentity& own, const checkpoint::FoundCheck
 /// less clearly what is wrong: this comes first. Throws: ErrorKind::deck with all that differ.
 void require_same_keys(const RunIdentity& own, const checkpoint::FoundCheckpoint& found);
 
-/// Warns of other precision, and of changed data where data.allow_changed takes them.
+/// The training data of a start.
+struct DataIdentity {
+  std::string fingerprint;  ///< see Corpus; likewise
+  std::string tokens_fingerprint;
+  std::function<DataChange(const std::string& fingerprint)> change_since = {};
+};
+
+/// Warns of other precision, and of changed data where data.allow_changed takes them. Data of which
+/// only other tokens are trained are told from others, and shown.
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
-void require_same_run(const RunIdentity& own, const std::string& data_fingerprint,
+void require_same_run(const RunIdentity& own, const DataIdentity& data,
                       const checkpoint::FoundCheckpoint& found);
 
 /// Warns, where the deck asks for identical results, if the checkpoint's run multiplied otherwise.

@@ -69,8 +69,10 @@ std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::Lo
 }
 
 void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
-  comm::agree_all(world_.world,
-                  [&] { require_same_run(input_.identity, corpus_.fingerprint, found); });
+  DataIdentity data{corpus_.fingerprint, corpus_.tokens_fingerprint};
+  // The root speaks for all.
+  if (world_.world.is_root()) data.change_since = corpus_.change_since;
+  comm::agree_all(world_.world, [&] { require_same_run(input_.identity, data, found); });
   state_.take_wanted();
   if (input_.weights.has_base()) load_frozen_weights(input_.weights, world_, state_.shards());
   hash_base();

@@ -40,7 +40,10 @@ TaskKeeper::TaskKeeper(const Input& input, const Registry& registry,
     tasks_ = tasks::read_tasks(task_files(settings_, input.deck_path),
                                task_data(settings_, input.deck_path), settings_.limit,
                                input.deck_path.string() + ": evaluate.tasks");
-    if (tasks::any_talks(tasks_)) chat_ = chat_template_of(data_input(input), registry, tokenizer);
+    if (tasks::any_talks(tasks_)) {
+      chat_ = chat_template_of(data_input(input), registry, tokenizer);
+      chat_->kwargs = input.data.columns.template_kwargs;
+    }
     asked_ =
         tasks::text_of(tasks_) + fmt::format("\n{} {}", settings_.batch_tokens, settings_.seed);
     // Weights begin as these say.
