@@ -320,9 +320,8 @@ OrderedJson beside(const data::Records& records, const data::OrderedJson& record
   return records.pads_nulls() ? data::without_nulls(*value) : *value;
 }
 
-std::vector<std::string> tools_beside(const data::Records& records,
-                                      const data::OrderedJson& record, const data::Column& column,
-                                      const std::string& where) {
+std::vector<std::string> tools_beside(const data::Records& records, const data::OrderedJson& record,
+                                      const data::Column& column, const std::string& where) {
   return read_tools(beside(records, record, column, where),
                     fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
 }

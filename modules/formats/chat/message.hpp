@@ -54,9 +54,8 @@ data::OrderedJson beside(const data::Records& records, const data::OrderedJson& 
 inline constexpr data::Field tools_field{"tools", &data::Columns::tools, "data.tools_column"};
 
 /// What `beside` has there. Throws: also as read_tools.
-std::vector<std::string> tools_beside(const data::Records& records,
-                                      const data::OrderedJson& record, const data::Column& column,
-                                      const std::string& where);
+std::vector<std::string> tools_beside(const data::Records& records, const data::OrderedJson& record,
+                                      const data::Column& column, const std::string& where);
 
 /// The column of names for the template.
 inline constexpr data::Field kwargs_field{"chat_template_kwargs"};

@@ -19,16 +19,14 @@ std::size_t length_of(std::string_view text) {
 template <typename F>
 std::string_view strip(std::string_view text, Ends ends, const F& is_outside) {
   while (ends != Ends::right && !text.empty()) {
-    const std::size_t length = length_of(text);
-    if (!is_outside(text.substr(0, length))) break;
-    text.remove_prefix(length);
+    const std::string_view first = first_character(text);
+    if (!is_outside(first)) break;
+    text.remove_prefix(first.size());
   }
   while (ends != Ends::left && !text.empty()) {
-    std::size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80)
-      --begin;
-    if (!is_outside(text.substr(begin))) break;
-    text.remove_suffix(text.size() - begin);
+    const std::string_view last = last_character(text);
+    if (!is_outside(last)) break;
+    text.remove_suffix(last.size());
   }
   return text;
 }
@@ -43,6 +41,17 @@ std::vector<std::string_view> characters_of(std::string_view text) {
     text.remove_prefix(length);
   }
   return all;
+}
+
+std::string_view first_character(std::string_view text) {
+  return text.substr(0, length_of(text));
+}
+
+std::string_view last_character(std::string_view text) {
+  std::size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80)
+    --begin;
+  return text.substr(begin);
 }
 
 std::int64_t num_characters(std::string_view text) {

@@ -12,6 +12,9 @@ namespace finetune::jinja {
 /// Each as its bytes; what is not UTF-8 is a character a byte.
 std::vector<std::string_view> characters_of(std::string_view text);
 std::int64_t num_characters(std::string_view text);
+/// Of a text that is not empty.
+std::string_view first_character(std::string_view text);
+std::string_view last_character(std::string_view text);
 char32_t code_point(std::string_view character);
 std::string utf8_of(char32_t code_point);
 

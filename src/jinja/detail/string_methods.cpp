@@ -45,23 +45,38 @@ Value strip(const Asked& asked, Ends ends) {
                                           : stripped(text, ends, asked.string(0, "chars")));
 }
 
-/// At white space, at most `most` times.
+bool is_space_alone(std::string_view character) {
+  return is_space(code_point(character));
+}
+
+/// At white space, at most `most` times: what is left then keeps the white space behind it.
 std::vector<Value> split_at_space(const Text& whole, std::int64_t most) {
   std::vector<Value> parts;
   std::string_view text = stripped(whole.bytes(), Ends::left);
-  while (!text.empty()) {
-    std::size_t end = 0;
-    if (most != 0)
-      for (const std::string_view c : characters_of(text)) {
-        if (is_space(code_point(c))) break;
-        end += c.size();
-      }
-    else
-      end = stripped(text, Ends::right).size();
-    parts.emplace_back(whole.part(text.substr(0, end)));
-    if (most > 0) --most;
-    text = stripped(text.substr(end), Ends::left);
+  for (; !text.empty() && most != 0; --most) {
+    std::string_view rest = text;
+    while (!rest.empty() && !is_space_alone(first_character(rest)))
+      rest.remove_prefix(first_character(rest).size());
+    parts.emplace_back(whole.part(text.substr(0, text.size() - rest.size())));
+    text = stripped(rest, Ends::left);
   }
+  if (!text.empty()) parts.emplace_back(whole.part(text));
+  return parts;
+}
+
+/// The same from its end, where what is left keeps the white space in front of it.
+std::vector<Value> split_at_space_from_right(const Text& whole, std::int64_t most) {
+  std::vector<Value> parts;
+  std::string_view text = stripped(whole.bytes(), Ends::right);
+  for (; !text.empty() && most != 0; --most) {
+    std::string_view rest = text;
+    while (!rest.empty() && !is_space_alone(last_character(rest)))
+      rest.remove_suffix(last_character(rest).size());
+    parts.emplace_back(whole.part(text.substr(rest.size())));
+    text = stripped(rest, Ends::right);
+  }
+  if (!text.empty()) parts.emplace_back(whole.part(text));
+  std::ranges::reverse(parts);
   return parts;
 }
 
@@ -93,11 +108,9 @@ std::vector<Value> split_from_right(const Text& whole, const std::string& separa
 Value split(const Asked& asked) {
   const std::int64_t most = asked.integer(1, "maxsplit", -1);
   const bool is_from_right = asked.name == "rsplit";
-  if (asked.arguments.get(0, "sep", Value()).is_none()) {
-    if (is_from_right && most >= 0)
-      throw Problem("str.rsplit at white space takes no maxsplit here");
-    return split_at_space(asked.whole, most);
-  }
+  if (asked.arguments.get(0, "sep", Value()).is_none())
+    return is_from_right ? split_at_space_from_right(asked.whole, most)
+                         : split_at_space(asked.whole, most);
   const std::string separator = asked.string(0, "sep");
   if (separator.empty()) throw Problem("str.split at an empty string");
   return is_from_right ? split_from_right(asked.whole, separator, most)
@@ -113,13 +126,44 @@ Value split_lines(const Asked& asked) {
   return lines;
 }
 
+/// The part of a text from its second to its third argument, which may be left out, in characters.
+struct Searched {
+  std::string_view text;
+  std::int64_t begin = 0;
+};
+
+/// Nothing if there is no such part, not even an empty one.
+std::optional<Searched> searched(const Asked& asked) {
+  if (asked.arguments.positional.size() < 2) return Searched{asked.text};
+  const auto characters = characters_of(asked.text);
+  const std::int64_t size = std::ssize(characters);
+  const auto bound = [&](std::size_t i, std::int64_t fallback) {
+    if (asked.arguments.get(i, "", Value()).is_none()) return fallback;
+    const std::int64_t place = asked.integer(i, "", fallback);
+    return place < 0 ? std::max<std::int64_t>(0, place + size) : place;
+  };
+  const std::int64_t begin = bound(1, 0), end = std::min(bound(2, size), size);
+  if (begin > end) return std::nullopt;
+  const auto bytes_before = [&](std::int64_t i) {
+    return i == size ? asked.text.size()
+                     : static_cast<std::size_t>(characters[static_cast<std::size_t>(i)].data() -
+                                                asked.text.data());
+  };
+  const std::size_t first = bytes_before(begin);
+  return Searched{std::string_view(asked.text).substr(first, bytes_before(end) - first), begin};
+}
+
 /// Of one string, or of one among several.
 bool has_end(const Asked& asked, bool (*has)(std::string_view, std::string_view)) {
-  asked.arguments.require("str." + asked.name, 1);
+  asked.arguments.require("str." + asked.name, 3);
   const Value wanted = asked.arguments.get(0, "prefix", Value::Undefined{"what it asks for"});
-  if (!wanted.is_sequence()) return has(asked.text, asked.string(0, "prefix"));
+  const auto part = searched(asked);
+  if (!wanted.is_sequence()) {
+    const std::string& one = asked.string(0, "prefix");
+    return part && has(part->text, one);
+  }
   return std::ranges::any_of(wanted.sequence().items, [&](const Value& one) {
-    return one.is_string() && has(asked.text, one.string());
+    return one.is_string() && part && has(part->text, one.string());
   });
 }
 
@@ -140,10 +184,12 @@ Value join(const Asked& asked) {
 
 /// In characters; -1 where it is not.
 std::int64_t find(const Asked& asked, bool is_from_right) {
-  const std::string wanted = asked.string(0, "sub");
-  if (asked.arguments.positional.size() > 1) throw Problem("str.find takes one argument here");
-  const std::size_t at = is_from_right ? asked.text.rfind(wanted) : asked.text.find(wanted);
-  return at == std::string::npos ? -1 : num_characters(std::string_view(asked.text).substr(0, at));
+  const std::string& wanted = asked.string(0, "sub");
+  const auto part = searched(asked);
+  if (!part) return -1;
+  const std::size_t at = is_from_right ? part->text.rfind(wanted) : part->text.find(wanted);
+  if (at == std::string_view::npos) return -1;
+  return part->begin + num_characters(part->text.substr(0, at));
 }
 
 Value index(const Asked& asked, bool is_from_right) {
@@ -153,11 +199,13 @@ Value index(const Asked& asked, bool is_from_right) {
 }
 
 Value count(const Asked& asked) {
-  const std::string wanted = asked.string(0, "sub");
-  if (wanted.empty()) return num_characters(asked.text) + 1;
+  const std::string& wanted = asked.string(0, "sub");
+  const auto part = searched(asked);
+  if (!part) return 0;
+  if (wanted.empty()) return num_characters(part->text) + 1;
   std::int64_t number = 0;
-  for (std::size_t at = asked.text.find(wanted); at != std::string::npos;
-       at = asked.text.find(wanted, at + wanted.size()))
+  for (std::size_t at = part->text.find(wanted); at != std::string_view::npos;
+       at = part->text.find(wanted, at + wanted.size()))
     ++number;
   return number;
 }

@@ -202,6 +202,11 @@ LATER = [
     "{{ '{0} {}'.format(1, 2) }}", "{{ '{} {0}'.format(1, 2) }}", "{{ '{0[}'.format(l) }}", "{{ '{0[]}'.format(l) }}", "{{ '{0.}'.format(l) }}", "{{ '{0[0]x}'.format(l) }}",
     "{{ '{:>5}'.format(none) }}", "{{ '{:>5}'.format(l) }}", "{{ '{:>5}'.format(missing) }}", "{{ '{:d}'.format(s) }}", "{{ '{:s}'.format(a) }}", "{{ '{:.2}'.format(a) }}", "{{ '{:d}'.format(f) }}",
     "{{ '{:x}'.format(f) }}", "{{ '{:+}'.format(s) }}", "{{ '{:,}'.format(s) }}", "{{ '{:=5}'.format(s) }}", "{{ '{:>5q}'.format(s) }}", "{{ '{:5 }'.format(s) }}", "{{ '{:.}'.format(f) }}", "{{ '{:,x}'.format(a) }}",
+    r"""{% set w = " a b\u00a0c  \u00e9 d " %}{{ [w.split(none, 2), w.rsplit(none, 2), w.split(maxsplit=0), w.rsplit(none, 0), w.rsplit(), w.split(none, 9), w.rsplit(none, 9)] }}"""
+    "{{ [' '.split(none, 1), ''.rsplit(none, 1), 'a '.split(none, 1), ' a'.rsplit(none, 1), ' a'.split(none, 0)] }}",
+    "{{ [u.find('😀', 1), u.find('é', 1), u.find('日', 0, 1), u.find('日', -2), u.find('', 3), u.find('', 4), u.rfind('', 0, 2), s.count('l', 3), s.count('l', 3, -2), s.count('', 9)"
+    ", s.count('', 12), s.startswith('World', 6), s.startswith(('x', 'ell'), 1), s.startswith('', 12), s.endswith('o', 0, 5), s.endswith('lo', 4, 5), s.index('o', 5), s.rindex('o', none, 7), s.find('l', 5, 2)] }}",
+    "{{ s.index('H', 1) }}", "{{ s.find('o', 'x') }}", "{{ s.startswith('H', 0, 1, 2) }}",
 ]
 
 

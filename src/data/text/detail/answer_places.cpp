@@ -231,6 +231,19 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
   return place;
 }
 
+void end_alike(const jinja::Rendered& other, std::int32_t i, const std::vector<Range>& parts,
+               const jinja::Rendered& whole, std::size_t turn_end, const EndNames& names,
+               AnswerPlace& place) {
+  const AnswerPlace said = place_answer(other, i, parts, std::nullopt, names);
+  const std::string_view behind =
+      std::string_view(other.text).substr(said.ends_at, parts.back().second - said.ends_at);
+  if (!std::string_view(whole.text).substr(0, turn_end).ends_with(behind)) return;
+  place.ends_with = said.ends_with;
+  place.behind = turn_end - (parts.back().second - said.behind);
+  place.ends_at = turn_end - behind.size();
+  place.end = place.ends_at + (said.end - said.ends_at);
+}
+
 std::optional<Range> end_at(const jinja::Rendered& whole, std::size_t at, const EndNames& names,
                             NextEnd which) {
   const auto piece = std::ranges::upper_bound(whole.pieces, at, {}, &Piece::end);

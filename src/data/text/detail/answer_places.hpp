@@ -82,6 +82,13 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
                          const std::vector<Range>& parts, const std::optional<AnswerPrompt>& prompt,
                          const EndNames& names);
 
+/// Moves the ends of `place`, of message `i`, which says nothing in `whole` and whose turn ends at
+/// byte `turn_end` there, to where they are in `other`, where it says something in `parts`: a
+/// header may end with tokens, too. Leaves it where the two turns end otherwise.
+void end_alike(const jinja::Rendered& other, std::int32_t i, const std::vector<Range>& parts,
+               const jinja::Rendered& whole, std::size_t turn_end, const EndNames& names,
+               AnswerPlace& place);
+
 /// What may end an answer behind its turn.
 enum class NextEnd {
   known,        ///< a token of EndNames::ids
