@@ -110,14 +110,14 @@ TEST(Completion, AFolderIsAllItsFiles) {
 
 TEST(Completion, RefusesColumnsThatAreNotThere) {
   EXPECT_EQ(refusal_of(R"({"question": "q", "answer": "a"})"),
-            "65: d.jsonl:1: field \"prompt\" is missing (the fields are \"answer\", \"question\"). "
+            "65: d.jsonl:1: field \"prompt\" is missing (the fields are \"question\", \"answer\"). "
             "Add it, name another one in data.prompt_column, or choose the data.format of these "
             "data.");
   data::Columns columns;
   columns.answer = "answr";
   EXPECT_EQ(
       refusal_of(R"({"prompt": "q", "answer": "a"})", columns),
-      "65: d.jsonl:1: field \"answr\" is missing (the fields are \"answer\", \"prompt\"). Did "
+      "65: d.jsonl:1: field \"answr\" is missing (the fields are \"prompt\", \"answer\"). Did "
       "you mean \"answer\"? Set data.answer_column = \"answer\".");
   EXPECT_EQ(refusal_of(R"({"prompt": "q", "completion": ["a"]})"),
             "65: d.jsonl:1: field \"completion\" is of type array (text is needed). Make it a "
@@ -133,7 +133,7 @@ TEST(Completion, ColumnsAreMappedByTheNamesOfFields) {
   EXPECT_EQ(sample.segments.at(0).text + sample.segments.at(1).text, "qa");
   columns.mapped["completion"] = "answr";
   EXPECT_EQ(refusal_of(R"({"question": "q", "answer": "a"})", columns),
-            "65: d.jsonl:1: field \"answr\" is missing (the fields are \"answer\", \"question\"). "
+            "65: d.jsonl:1: field \"answr\" is missing (the fields are \"question\", \"answer\"). "
             "Did you mean \"answer\"? Set data.columns.completion = \"answer\".");
 }
 
