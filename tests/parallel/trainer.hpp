@@ -133,7 +133,7 @@ class Trainer {
   /// Of samples that no step has. Collective on the world.
   train::Evaluation evaluate() {
     data::Stream stream = this->stream(100);
-    return train::evaluate(engine(), world_.loss, stream);
+    return *train::evaluate(engine(), world_.loss, stream);
   }
   double validation_loss() { return evaluate().loss; }
 

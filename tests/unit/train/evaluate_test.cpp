@@ -63,7 +63,7 @@ TEST(Evaluate, ExactMatchIsGreedyGenerationGivingTheAnswer) {
   }
   EXPECT_EQ(expected, 4);
   data::Stream stream = stream_of(all, tests::world());
-  const Evaluation result = evaluate(tiny.engine(), tests::world(), stream);
+  const Evaluation result = *evaluate(tiny.engine(), tests::world(), stream);
   EXPECT_EQ(result.num_samples, 11);
   EXPECT_DOUBLE_EQ(result.exact_match, 4.0 / 11);
 }
@@ -88,7 +88,7 @@ TEST(Evaluate, LossIsTheMeanOverTrainedTokensOnAnyNumberOfRanks) {
   TinyModel tiny(tests::world());
   data::Stream stream = stream_of(all, tests::world());
   const double expected = loss / static_cast<double>(num_targets);
-  EXPECT_NEAR(evaluate(tiny.engine(), tests::world(), stream).loss, expected, 1e-5 * expected);
+  EXPECT_NEAR(evaluate(tiny.engine(), tests::world(), stream)->loss, expected, 1e-5 * expected);
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ ChatWriter::Writing::Writing(const ChatWriter& chat, const Conversation& convers
 
 std::string ChatWriter::Writing::role(std::int32_t i) const {
   const bool is_message = i >= 0 && i < std::ssize(conversation_.messages);
-  return is_message ? std::string(name_of(message(i).role)) : "template";
+  if (!is_message) return "template";
+  return core::one_line(core::first_bytes(shown_role(message(i)), 100));
 }
 
 std::vector<Range> ChatWriter::Writing::trained(jinja::Rendered& whole) const {
