@@ -12,7 +12,8 @@ namespace {
 /// What `run` wrote, with elements in the place of its turns.
 Rendered rendered_by(detail::Run& run) {
   run.out.change_origins([&](Origin& origin) { origin.turn = run.element_of(origin.turn); });
-  Rendered rendered{.text = run.out.bytes(), .pieces = run.out.pieces()};
+  auto [text, pieces] = std::move(run.out).take();
+  Rendered rendered{.text = std::move(text), .pieces = std::move(pieces)};
   std::size_t begin = 0;
   for (const auto& [end, origin] : rendered.pieces) {
     auto& generations = rendered.generations;

@@ -41,6 +41,10 @@ class Text {
 
   const std::string& bytes() const { return bytes_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
+  /// Leaves nothing.
+  std::pair<std::string, std::vector<Piece>> take() && {
+    return {std::move(bytes_), std::move(pieces_)};
+  }
   std::size_t size() const { return bytes_.size(); }
 
   Text part(std::size_t begin, std::size_t length) const;

@@ -269,9 +269,12 @@ struct Markup : Statement {
 };
 
 struct Output : Statement {
-  using Statement::Statement;
+  Output(int of_line, ExpressionPtr what);
   Flow execute(Run& run, const ScopePtr& scope) const override;
+  /// Writes texts that are added without adding them up first.
+  void write_sum(Run& run, const ScopePtr& scope) const;
   ExpressionPtr value;
+  std::vector<const Expression*> summands = {};  ///< of `value`, if it is a sum
 };
 
 struct If : Statement {

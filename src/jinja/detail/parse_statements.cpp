@@ -52,8 +52,7 @@ class StatementParser {
       node->text = token.text;
       return node;
     }
-    auto node = std::make_unique<Output>(token.line);
-    node->value = expressions_.tuple();
+    auto node = std::make_unique<Output>(token.line, expressions_.tuple());
     reader_.expect(Token::Kind::variable_end, "}}");
     return node;
   }
@@ -270,8 +269,7 @@ class StatementParser {
   }
 
   std::unique_ptr<const Statement> print_block(int line) {
-    auto node = std::make_unique<Output>(line);
-    node->value = expressions_.tuple();
+    auto node = std::make_unique<Output>(line, expressions_.tuple());
     end_block();
     return node;
   }

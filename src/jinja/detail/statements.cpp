@@ -128,51 +128,6 @@ Value kept(const Value& value, std::int32_t turn) {
 
 }  // namespace
 
-void Run::write(const Text& text) {
-  budget.spend_bytes(static_cast<std::int64_t>(text.size()));
-  if (text.pieces().empty()) return out.append(text.bytes(), {.turn = turn});
-  // What was kept from another turn stays of it if the template wrote some of it there. What data
-  // say alone is only quoted here, as the name of a function with what it returned.
-  const bool is_quote = std::ranges::none_of(text.pieces(), [](const Piece& piece) {
-    return piece.origin.turn != Origin::none && !piece.origin.is_data();
-  });
-  std::size_t begin = 0;
-  for (const auto& [end, origin] : text.pieces()) {
-    Origin own = origin;
-    const bool is_kept = own.turn != Origin::none && (!is_quote || turn == Origin::none);
-    if (!is_kept) {
-      own.turn = turn;
-      if (origin.turn == Origin::none) reach(own.element, Reach::written);
-    }
-    out.append(std::string_view(text.bytes()).substr(begin, end - begin), own);
-    begin = end;
-  }
-}
-
-void Run::write(std::string_view markup) {
-  budget.spend_bytes(static_cast<std::int64_t>(markup.size()));
-  out.append(markup, {.turn = turn});
-}
-
-void Run::reach(std::int32_t element, Reach how, Symbol index) {
-  if (element == Origin::none) return;
-  std::int32_t which = turn;
-  while (index != nullptr && which != Origin::none &&
-         turns[static_cast<std::size_t>(which)].index != index)
-    which = turns[static_cast<std::size_t>(which)].outer;
-  if (which == Origin::none) return;
-  Turn& reached = turns[static_cast<std::size_t>(which)];
-  if (reached.reach >= how) return;
-  reached.reach = how;
-  reached.element = element;
-}
-
-std::int32_t Run::element_of(std::int32_t of) const {
-  while (of != Origin::none && turns[static_cast<std::size_t>(of)].element == Origin::none)
-    of = turns[static_cast<std::size_t>(of)].outer;
-  return of == Origin::none ? Origin::none : turns[static_cast<std::size_t>(of)].element;
-}
-
 Flow Body::execute(Run& run, const ScopePtr& scope) const {
   for (const auto& statement : statements) {
     run.line = statement->line;
@@ -203,21 +158,6 @@ void Target::assign(const Value& value, Run& run, const ScopePtr& scope) const {
       throw Problem(fmt::format("{} is no namespace: only fields of those can be set", *name));
     scope->set_field(*held, field, kept(value, run.turn));
   }
-}
-
-Flow Markup::execute(Run& run, const ScopePtr&) const {
-  run.write(text);
-  return Flow::next;
-}
-
-Flow Output::execute(Run& run, const ScopePtr& scope) const {
-  Value room;
-  const Value& made = value->look(run, scope, room);
-  if (made.is_string())
-    run.write(made.text());
-  else
-    run.write(to_written(made));
-  return Flow::next;
 }
 
 Flow If::execute(Run& run, const ScopePtr& scope) const {
