@@ -77,6 +77,29 @@ std::string readable_own(const fs::path& folder) {
   }
 }
 
+/// The special tokens that a tokenizer names beside its begin and end token, as transformers gives
+/// them to templates.
+OrderedJson other_tokens(const fs::path& folder) {
+  OrderedJson tokens = OrderedJson::object();
+  const fs::path path = folder / "tokenizer_config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return tokens;
+  const core::Json config = core::read_json(path, limit_bytes);
+  const auto text_of = [](const core::Json& token) {
+    return token.is_object() && token.contains("content") ? token.at("content") : token;
+  };
+  for (const char* name : {"unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (const auto token = config.find(name); token != config.end() && text_of(*token).is_string())
+      tokens[name] = text_of(*token);
+  const char* const more = "additional_special_tokens";
+  const auto list = config.find(more);
+  if (list == config.end() || !list->is_array()) return tokens;
+  tokens[more] = OrderedJson::array();
+  for (const core::Json& token : *list)
+    if (text_of(token).is_string()) tokens[more].push_back(OrderedJson(text_of(token)));
+  return tokens;
+}
+
 /// `chat` with what writes by it. `known`: names of templates of this program, for messages.
 ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
                    const tokenizer::Tokenizer& tokenizer, const std::string& known,
@@ -93,7 +116,8 @@ ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
                .ids = end_tokens(folder, tokenizer),
                .bos = tokenizer.bos_id()},
       .is_known = is_known,
-      .own = is_known ? readable_own(folder) : std::string()};
+      .own = is_known ? readable_own(folder) : std::string(),
+      .others = is_known ? OrderedJson() : other_tokens(folder)};
   try {
     chat.writer = std::make_shared<const ChatWriter>(chat.text, std::move(names), chat.for_tools);
   } catch (const jinja::Problem& problem) {

@@ -59,6 +59,24 @@ void write_named(const TemporaryFolder& folder, const std::vector<std::string>& 
   folder.write("tokenizer_config.json", core::Json({{"chat_template", list}}).dump());
 }
 
+TEST(ModelTemplates, KnowTheTokensThatTheTokenizerNames) {
+  const TemporaryFolder folder;
+  const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);
+  folder.write("tokenizer_config.json",
+               R"({"pad_token": {"content": "<p>"}, "unk_token": "<u>", "mask_token": null,
+                   "additional_special_tokens": ["<x>", {"content": "<y>"}]})");
+  folder.write("chat_template.jinja",
+               "{{ pad_token }}{{ unk_token }}{{ mask_token is defined }}"
+               "{{ additional_special_tokens | join('+') }}{{ messages[0].content }}");
+  const data::ChatTemplate chat =
+      data::choose_template("model", folder.path(), tokenizer, templates::all());
+  const data::Conversation conversation{{{data::ChatRole::user, "q"}}, {}};
+  std::string text;
+  for (const data::Segment& segment : data::render_prompt(chat, conversation, "here"))
+    text += segment.text;
+  EXPECT_EQ(text, "<p><u>False<x>+<y>q");
+}
+
 TEST(ModelTemplates, ThatAreSeveralAreChosenByNameOrByWhetherThereAreTools) {
   const TemporaryFolder folder;
   const tokenizer::Tokenizer tokenizer = tokenizer_with_end(folder);

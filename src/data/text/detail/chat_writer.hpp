@@ -23,8 +23,9 @@ class ChatWriter {
   struct Names {
     std::string bos, eos;  ///< begin and end token, which templates know by bos_token and eos_token
     EndNames ends;
-    bool is_known = false;  ///< of this program: what it refuses is said as it says it
-    std::string own = {};   ///< the model's own template, which one of this program may advise
+    bool is_known = false;    ///< of this program: what it refuses is said as it says it
+    std::string own = {};     ///< the model's own template, which one of this program may advise
+    OrderedJson others = {};  ///< further special tokens by name ("pad_token"): texts, or lists
   };
 
   /// `for_tools`: the template of conversations with tools; empty: the same. Throws:

@@ -81,6 +81,8 @@ jinja::Mapping ChatWriter::Writing::names(std::vector<Value> messages, Prompt pr
   set("add_generation_prompt", prompt == Prompt::for_answer);
   if (!chat_.names_.bos.empty()) set("bos_token", chat_.names_.bos);
   if (!chat_.names_.eos.empty()) set("eos_token", chat_.names_.eos);
+  for (const auto& [name, token] : chat_.names_.others.items())
+    names.set(name, Value::from_json(token));
   // Templates of this program refuse then what they would leave out.
   if (chat_.names_.is_known) set("is_training_data", prompt == Prompt::none);
   for (const auto& [name, value] : conversation_.template_kwargs.items())
