@@ -230,6 +230,7 @@ Value Unary::value(Run& run, const ScopePtr& scope) const {
   if (!held.is_number())
     throw Problem(
         fmt::format("{} asks for a number, not {}", is_minus ? "-" : "+", held.type_name()));
+  if (held.is_float()) return is_minus ? -held.number() : held.number();  // 0 keeps its sign
   return compute(is_minus ? Operation::subtract : Operation::add, Value(0), held, run.budget);
 }
 

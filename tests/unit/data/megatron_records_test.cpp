@@ -40,7 +40,8 @@ TEST(Megatron, DocumentsAreThoseOfItsReader) {
     ASSERT_EQ(records->size(), std::ssize(expected[dtype]));
     EXPECT_TRUE(records->are_documents());
     for (std::int64_t i = 0; i < records->size(); ++i)
-      EXPECT_EQ(records->object(i).at("input_ids"), expected[dtype][static_cast<std::size_t>(i)]);
+      EXPECT_EQ(core::Json(records->object(i).at("input_ids")),
+                expected[dtype][static_cast<std::size_t>(i)]);
     EXPECT_EQ(records->where(1), path.string() + ": document 2");
     EXPECT_EQ(records->files().size(), 2u);
   }

@@ -52,6 +52,11 @@ TEST(Template, GivesTheTextThatPythonGives) {
   EXPECT_GT(num_texts, 100);
 }
 
+TEST(Template, ZeroHasASignWhereItIsAFloat) {
+  EXPECT_EQ(rendered("{{ -0.0 }} {{ -x }} {{ -0 }} {{ +y }}", {{"x", 0.0}, {"y", -0.0}}),
+            "-0.0 -0.0 0 -0.0");
+}
+
 TEST(Template, SaysInWhichLineItFails) {
   EXPECT_EQ(problem_of([] { Template::parse("a\n{% if x %}\nb"); }),
             "line 3: {% endif %} is expected, not the end of the template");
