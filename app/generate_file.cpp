@@ -127,7 +127,7 @@ std::vector<Asked> read_prompts(const Generator& of, const std::string& models) 
   std::vector<Asked> all;
   std::optional<data::ChatTemplate> chat;
   for (std::int64_t i = 0; i < records->size(); ++i) {
-    const core::Json record = records->object(i);
+    const core::Json record = core::plain_json(records->object(i));
     const std::string where = records->where(i);
     Asked asked{.id = record.value("id", core::Json()),
                 .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16)};

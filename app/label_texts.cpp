@@ -166,7 +166,7 @@ std::vector<Text> read_texts(const Generator& of, const Labeller& labeller,
                   of.arguments.template_kwargs);
   std::vector<Text> texts;
   for (std::int64_t i = 0; i < records->size(); ++i) {
-    const core::Json record = records->object(i);
+    const core::Json record = core::plain_json(records->object(i));
     const std::string where = records->where(i);
     Text text{.id = record.value("id", core::Json()),
               .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16),

@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json.hpp"
+
 namespace finetune::core {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -22,6 +24,13 @@ OrderedJson ordered_json(std::string_view text, const std::string& where = "",
 /// negative), or nothing for every other value. Such a number is a value of type `binary` with the
 /// subtype 1: `dump()` does not write it as a number, data::dump_json does.
 std::optional<std::string_view> exact_digits(const OrderedJson& value);
+
+/// As `type_name()` of the library, "number" for such digits, too. For messages.
+const char* type_name(const OrderedJson& value);
+
+/// `value` for readers that know no digits: such numbers are rounded to doubles, and objects lose
+/// their order.
+Json plain_json(const OrderedJson& value);
 
 /// A value that exact_digits returns `digits` of.
 OrderedJson from_digits(std::string_view digits);

@@ -308,7 +308,9 @@ void bind_limits(deck::Table& table, DataSettings& data) {
         "Largest fraction of samples with a trained answer that no end token follows.",
         data.limits.missing_end_of_turn);
   limit("max_not_written",
-        "Largest fraction of samples with reasoning or calls that the chat template leaves out.",
+        "Largest fraction of samples with text, reasoning or calls of an answer that the chat "
+        "template "
+        "leaves out.",
         data.limits.not_written);
 }
 

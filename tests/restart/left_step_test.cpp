@@ -116,7 +116,7 @@ TEST(LeftValidation, IsDoneAgainWhereverItWas) {
   // Before the first step there is nothing to save.
   Outcome outcome = leave_validation(left, ranks, 2);
   EXPECT_EQ(outcome.exit_code, exit_resubmit_older) << outcome.text();
-  constexpr const char* is_left = "the validation is left in its midst and done again by the next";
+  constexpr const char* is_left = "the validation is interrupted";
   EXPECT_EQ(count(outcome.out, is_left), 1) << outcome.text();
   EXPECT_FALSE(fs::exists(left.output() / "step-0000000000"));
 

@@ -59,8 +59,8 @@ data::ToolCall read_call(const OrderedJson& json, const std::string& where) {
     refuse_at(where, "calls no function", "a call is {\"name\": ..., \"arguments\": {...}}",
               correct);
   if (!name->is_string())
-    refuse_at(where, fmt::format("\"name\" is of type {}", name->type_name()), "text is needed",
-              "Make it a string.");
+    refuse_at(where, fmt::format("\"name\" is of type {}", core::type_name(*name)),
+              "text is needed", "Make it a string.");
   data::ToolCall call{.name = name->get<std::string>(), .arguments = {}};
   if (const OrderedJson* id = member(json, "id"))
     call.id = id->is_string() ? id->get<std::string>() : data::dump_json(*id);
@@ -104,15 +104,15 @@ std::vector<std::string> read_tools(const OrderedJson& json, const std::string& 
   if (tools.is_null()) return {};
   if (tools.is_object()) return {data::dump_json(tools)};
   if (!tools.is_array())
-    refuse_at(where, fmt::format("is of type {}", tools.type_name()), "functions come in a list",
-              "Correct it.");
+    refuse_at(where, fmt::format("is of type {}", core::type_name(tools)),
+              "functions come in a list", "Correct it.");
   std::vector<std::string> texts;
   for (const OrderedJson& each : tools) {
     const std::string at = fmt::format("{}: function {}", where, texts.size() + 1);
     const OrderedJson tool =
         each.is_string() ? core::ordered_json(each.get<std::string>(), at) : each;
     if (!tool.is_object())
-      refuse_at(at, fmt::format("is of type {}", tool.type_name()),
+      refuse_at(at, fmt::format("is of type {}", core::type_name(tool)),
                 "a function is an object, { ... }, or its JSON text", "Correct it.");
     texts.push_back(data::dump_json(tool));
   }
@@ -124,7 +124,7 @@ OrderedJson read_template_kwargs(const OrderedJson& json, const std::string& whe
   const OrderedJson names =
       json.is_string() ? core::ordered_json(json.get<std::string>(), where) : json;
   if (names.is_null() || names.is_object()) return names;
-  refuse_at(where, fmt::format("is of type {}", names.type_name()),
+  refuse_at(where, fmt::format("is of type {}", core::type_name(names)),
             "names for the chat template are an object, { ... }, or its JSON text", "Correct it.");
 }
 

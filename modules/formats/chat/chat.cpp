@@ -79,12 +79,12 @@ class ChatReader final : public data::RecordReader {
         data::structured(messages_of(records(), data::field(record, column, sample.where), names_),
                          column.name, sample.where);
     if (!list.is_array()) {
-      core::fail(
-          core::ErrorKind::input,
-          {sample.where,
-           fmt::format("field \"{}\" is of type {}", core::one_line(column.name), list.type_name()),
-           "a conversation is a list of messages",
-           "Correct it, or name another field in data.conversation_column."});
+      core::fail(core::ErrorKind::input,
+                 {sample.where,
+                  fmt::format("field \"{}\" is of type {}", core::one_line(column.name),
+                              core::type_name(list)),
+                  "a conversation is a list of messages",
+                  "Correct it, or name another field in data.conversation_column."});
     }
     read_messages(list, sample);
   }

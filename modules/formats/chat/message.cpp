@@ -35,7 +35,7 @@ const std::string* first_of(const OrderedJson& json, const std::vector<std::stri
 
 std::string text_of(const OrderedJson& json, const std::string& name, const std::string& where) {
   if (json.is_string()) return json.get<std::string>();
-  refuse(where, fmt::format("\"{}\" is of type {}", core::one_line(name), json.type_name()),
+  refuse(where, fmt::format("\"{}\" is of type {}", core::one_line(name), core::type_name(json)),
          "text is needed", "Make it a string.");
 }
 
@@ -245,9 +245,9 @@ void add_messages(const OrderedJson& list, const FieldNames& names, const std::s
                   const std::string& where, data::Conversation& conversation) {
   if (!list.is_array() || list.empty())
     refuse(where,
-           fmt::format(
-               "field \"{}\" is {}", core::one_line(name),
-               list.is_array() ? "an empty list" : fmt::format("of type {}", list.type_name())),
+           fmt::format("field \"{}\" is {}", core::one_line(name),
+                       list.is_array() ? "an empty list"
+                                       : fmt::format("of type {}", core::type_name(list))),
            "an answer is a text, or a list of messages", "Correct it.");
   std::size_t number = 0;
   for (const OrderedJson& each : list) {
@@ -260,8 +260,8 @@ void add_messages(const OrderedJson& list, const FieldNames& names, const std::s
 ChatMessage read_message(const OrderedJson& json, const FieldNames& names,
                          const std::string& where) {
   if (!json.is_object()) {
-    refuse(where, fmt::format("is a JSON {}", json.type_name()), "a message is an object, { ... }",
-           "Correct or remove it.");
+    refuse(where, fmt::format("is a JSON {}", core::type_name(json)),
+           "a message is an object, { ... }", "Correct or remove it.");
   }
   const std::string* role = first_of(json, names.role);
   if (role == nullptr) refuse_without(json, names.role.front(), where);

@@ -97,10 +97,10 @@ const OrderedJson& field(const OrderedJson& record, const Column& column,
 
 std::string text_of(const OrderedJson& value, const std::string& name, const std::string& where) {
   if (!value.is_string()) {
-    core::fail(
-        core::ErrorKind::input,
-        {where, fmt::format("field \"{}\" is of type {}", core::one_line(name), value.type_name()),
-         "text is needed", "Make it a string."});
+    core::fail(core::ErrorKind::input, {where,
+                                        fmt::format("field \"{}\" is of type {}",
+                                                    core::one_line(name), core::type_name(value)),
+                                        "text is needed", "Make it a string."});
   }
   return value.get<std::string>();
 }

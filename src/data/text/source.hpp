@@ -22,7 +22,7 @@ enum class Oddity : std::uint32_t {
   special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
   unknown_role = 8,    ///< a message of a role that the template does not write: see settle_roles
   held_ends = 16,    ///< it begins or ends with the tokenizer's own token, which stands there once
-  not_written = 64,  ///< reasoning or calls of a trained answer that the template leaves out
+  not_written = 64,  ///< what a trained answer says that the template leaves out
   left_out_part = 256,  ///< a part of its table's columns has no form in JSON and was left out
 };
 

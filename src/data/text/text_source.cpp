@@ -135,14 +135,23 @@ void TextSource::settle(Sample& sample) const {
 
 std::string TextSource::role_problem(std::int64_t i) const {
   const Sample sample = read(i);
-  if (!sample.left_out.empty()) return sample.left_out + ", so no answer behind it is trained";
+  if (!sample.left_out.empty())
+    return sample.left_out +
+           (policy_.train_on == TrainOn::all ? "" : ", so no answer behind it is trained");
   const auto& messages = sample.conversation.messages;
   const auto is_of = [](ChatRole role) {
     return [role](const ChatMessage& message) { return message.role == role; };
   };
   const auto other = std::ranges::find_if(messages, is_of(ChatRole::other));
-  if (other == messages.end() || std::ranges::any_of(messages, is_of(ChatRole::assistant)))
-    return {};
+  const auto answer = std::ranges::find_if(messages, is_of(ChatRole::assistant));
+  if (answer != messages.end() && answer->trained && is_rendered(sample) && !is_empty(*answer)) {
+    const Rendered written =
+        render(*policy_.chat, sample.conversation, policy_.train_on, sample.where);
+    if (std::ranges::none_of(written.segments, &Segment::trained))
+      return fmt::format("the chat template writes nothing of message {} (assistant) as an answer",
+                         answer - messages.begin() + 1);
+  }
+  if (other == messages.end() || answer != messages.end()) return {};
   return fmt::format("message {} has the role \"{}\", and none has that of the assistant",
                      other - messages.begin() + 1,
                      core::one_line(core::first_bytes(shown_role(*other), 100)));

@@ -50,7 +50,7 @@ std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq
   add(SampleKind::left_out_part,
       "of a table with times, maps or bytes inside the columns of chats, which were left out");
   add(SampleKind::not_written,
-      "with reasoning or calls of an answer that the chat template leaves out");
+      "with text, reasoning or calls of an answer that the chat template leaves out");
   add(SampleKind::special_name, "with the name of a special token in the text, which stays text");
   add(SampleKind::held_ends,
       "that hold the tokenizer's begin or end token already, which is not written twice");

@@ -24,7 +24,7 @@ enum class SampleKind {
   unknown_role,         ///< a message of a role the template does not know was left out
   held_ends,            ///< the tokenizer's begin or end token in the data, which stands there once
   left_out_part,        ///< from a table of whose columns parts (times, maps, bytes) were left out
-  not_written,          ///< reasoning or calls of a trained answer that the template leaves out
+  not_written,          ///< what a trained answer says that the template leaves out
   duplicate,            ///< the same tokens and labels as an earlier sample of the data set
 };
 inline constexpr std::array<const char*, 11> kind_names = {

@@ -68,6 +68,7 @@ int Run::end_finished(double train_s) {
   const std::int64_t steps = steps_done_ - start_.step;
   if (steps == 0 && start_.step > 0 && !task_result_) {
     log::info(fmt::format("nothing left to do: {}", end_reason()));
+    starts_.end(steps_done_, core::exit_done, end_reason());  // of one that only validated
     return core::exit_done;
   }
   log::info(fmt::format("done: {} step{} in {}", steps, steps == 1 ? "" : "s",

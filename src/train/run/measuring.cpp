@@ -61,7 +61,7 @@ bool Run::validate(const std::string& when) {
   if (!result || (has_ema && !ema)) {
     is_stopped_ = true;
     report_stop(stops_are_asked()[0],
-                "the validation is left in its midst and done again by the next start, ");
+                "the validation is interrupted, and the next start repeats it, ");
     return false;
   }
   validation_loss_ = result->loss;
@@ -158,8 +158,11 @@ bool Run::ends_interval(double epochs) const {
 }
 
 bool Run::misses_validation() const {
-  return steps_done_ > 0 && corpus_.validation && !validation_loss_ &&
-         (is_finished() || is_validation_due());
+  if (steps_done_ == 0 || !corpus_.validation || validation_loss_) return false;
+  if (!is_finished()) return is_validation_due();
+  // The last checkpoint stays as it is: only the start that validated since knows.
+  return world_.world.all_reduce(std::int64_t{starts_.is_last_unfinished()}, comm::Reduce::max) !=
+         0;
 }
 
 void Run::measure_first(bool misses_validation, bool asks) {

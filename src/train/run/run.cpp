@@ -322,7 +322,9 @@ int Run::train(const comm::Topology& topology) {
   }
   const bool was_finished = is_finished(), was_left = misses_validation();
   tasks_.start_from(first, start_.run_id);
-  const bool goes_on_asking = first > 0 && tasks_.is_unfinished(first);
+  // Tasks that are due with a validation that was left were not begun.
+  const bool goes_on_asking = first > 0 && (tasks_.is_unfinished(first) ||
+                                            (was_left && !was_finished && is_evaluation_due()));
   if (!was_finished)
     output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
                        input_.checkpoint.max_starts);

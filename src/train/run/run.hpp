@@ -57,7 +57,7 @@ class Run {
   /// False: the run stops in its midst.
   bool validate(const std::string& when);
   /// Whether the checkpoint that this start goes on from was saved without the validation that is
-  /// due at its step, as that was left.
+  /// due at its step, as that was left. Collective.
   bool misses_validation() const;
   /// Steps that were not skipped.
   std::int64_t num_updates() const;

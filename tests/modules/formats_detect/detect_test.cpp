@@ -120,7 +120,7 @@ TEST_F(DetectFormat, NamesTheCandidatesAndTheFieldsWhereSeveralFit) {
   EXPECT_EQ(
       refused(R"({"prompt": "a", "completion": "b", "messages": [{"role": "user"}]})"),
       "65: d.jsonl: may be of the format completion or messages (the fields of its first record "
-      "are \"completion\", \"messages\", \"prompt\"). Set data.format to the one that is meant.");
+      "are \"prompt\", \"completion\", \"messages\"). Set data.format to the one that is meant.");
   data::Columns columns;
   columns.prompt = "question";
   columns.answer = "answer";
@@ -131,7 +131,7 @@ TEST_F(DetectFormat, NamesTheCandidatesAndTheFieldsWhereSeveralFit) {
 TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
   EXPECT_EQ(refused(R"({"question": "a", "answer": "b"})"),
             "65: d.jsonl: has a format that is not known by its fields (its first record has the "
-            "fields \"answer\", \"question\"). If they are a prompt and its answer, write below "
+            "fields \"question\", \"answer\"). If they are a prompt and its answer, write below "
             "[data]: format = \"completion\", prompt_column = \"question\", answer_column = "
             "\"answer\".");
   EXPECT_EQ(refused(R"({"left": "a", "right": "b"})"),
@@ -141,7 +141,7 @@ TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
             "example data.prompt_column and data.answer_column.");
   EXPECT_EQ(refused(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
             "65: d.jsonl: holds pairs of a chosen and a rejected answer (its first record has the "
-            "fields \"chosen\", \"prompt\", \"rejected\"). To train on both, set "
+            "fields \"prompt\", \"chosen\", \"rejected\"). To train on both, set "
             "model.problem_type = \"reward\"; to learn from the chosen ones alone, data.format = "
             "\"completion\" and data.answer_column = \"chosen\".");
 }
@@ -150,7 +150,7 @@ TEST_F(DetectFormat, OffersAChatWhereColumnsAreCalledAsRoles) {
   EXPECT_EQ(found("d.csv", "prompt;completion\na, b;c\n"), "completion");
   EXPECT_EQ(refused(R"({"id": "1", "system": "s", "Human": "a", "Assistant": "b"})"),
             "65: d.jsonl: has columns that are called as roles of a chat are (its first record has "
-            "the fields \"Assistant\", \"Human\", \"id\", \"system\"). If they are what user and "
+            "the fields \"id\", \"system\", \"Human\", \"Assistant\"). If they are what user and "
             "assistant say, write below [data]: format = \"chat\", turn_columns = [\"Human\", "
             "\"Assistant\"].");
   data::Columns columns;
@@ -164,7 +164,7 @@ TEST_F(DetectFormat, OffersAChatWhereColumnsAreCalledAsRoles) {
 TEST_F(DetectFormat, SaysHowATableIsSeparated) {
   const auto path = folder_.write("d.csv", "prompt;completion\na;b\n");
   EXPECT_EQ(data::detect_format(path, {}, modules::registry().formats).why,
-            "d.csv has the fields \"completion\", \"prompt\", separated by ';'");
+            "d.csv has the fields \"prompt\", \"completion\", separated by ';'");
 }
 
 TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {

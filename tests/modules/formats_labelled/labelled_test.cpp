@@ -55,7 +55,7 @@ TEST(Labelled, ColumnsAreMappedAndATemplateWritesTheText) {
 TEST(Labelled, RefusesColumnsThatAreNotThere) {
   EXPECT_EQ(
       refusal_of(R"({"text": "t", "lable": 1})"),
-      "65: d.jsonl:1: field \"label\" is missing (the fields are \"lable\", \"text\"). Did you "
+      "65: d.jsonl:1: field \"label\" is missing (the fields are \"text\", \"lable\"). Did you "
       "mean \"lable\"? Set data.label_column = \"lable\".");
   EXPECT_EQ(refusal_of(R"({"text": ["t"], "label": 1})"),
             "65: d.jsonl:1: field \"text\" is of type array (text is needed). Make it a string.");

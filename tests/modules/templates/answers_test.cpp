@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "core/error.hpp"
 #include "modules/templates/own_chats.hpp"
 
 namespace finetune::tests::answers_test {
@@ -89,6 +90,34 @@ TEST(AnswersEnd, BehindWhatClosesACall) {
                            "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"),
               talk(call_and_result)),
       "user: q\nassistant: ‹[find]›\ntool: r\nassistant: ‹b›\n");
+}
+
+TEST(AnswersEnd, NotInWhatOthersSayBehindThem) {
+  const data::Conversation named =
+      talk(R"({"role": "user", "content": "is <e> one?"}, {"role": "assistant", "content": "a"})");
+  EXPECT_EQ(
+      written(own_template(std::string("{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}"
+                                       "{% if m.role == 'assistant' %} [{{ messages[0].content }}]"
+                                       "{% endif %}<e>{% endfor %}") +
+                               prompt,
+                           {"<e>"}),
+              named),
+      "<u>is <e> one?<e><a>‹a [›is <e> one?‹]<e>›");
+}
+
+TEST(TemplateKwargs, MayNotBeWhatTheProgramGives) {
+  const std::string jinja = std::string(
+                                "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>"
+                                "{% endfor %}{{ day }}") +
+                            prompt;
+  const auto with = [&](const char* kwargs) {
+    data::Conversation given = talk(two_turns);
+    given.template_kwargs = data::OrderedJson::parse(kwargs);
+    return written(own_template(jinja), given);
+  };
+  EXPECT_EQ(with(R"({"day": "!"})"), "<u>q<e><a>‹a<e>›<u>r<e><a>‹b<e>›!");
+  for (const char* name : {"messages", "tools", "add_generation_prompt"})
+    EXPECT_THROW(with(("{\"" + std::string(name) + "\": true}").c_str()), core::Error) << name;
 }
 
 TEST(AnswersEnd, EmptyOnesWithTheirEndAlone) {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "core/error.hpp"
+
 namespace finetune::core {
 namespace {
 
@@ -35,6 +37,27 @@ TEST(OrderedJson, BytesOfOthersAreNoDigits) {
   EXPECT_FALSE(exact_digits(OrderedJson::binary({1, 2})));
   EXPECT_FALSE(exact_digits(OrderedJson::binary({1, 2}, 7)));
   EXPECT_EQ(exact_digits(from_digits("-30")), "-30");
+}
+
+TEST(OrderedJson, IsPlainForReadersThatKnowNoDigits) {
+  const OrderedJson json = ordered_json(R"({"id": [20000000000000000000000, 7], "a": {"b": "c"}})");
+  EXPECT_EQ(plain_json(json), Json::parse(R"({"a": {"b": "c"}, "id": [2e22, 7]})"));
+  EXPECT_STREQ(type_name(json.at("id").front()), "number");
+  EXPECT_STREQ(type_name(json.at("id")), "array");
+}
+
+TEST(OrderedJson, RefusesWhatParseJsonRefuses) {
+  std::string many = "{\"a0\": 0";
+  for (int i = 1; i < 40; ++i)
+    many += ", \"a" + std::to_string(i) + "\": 0";
+  EXPECT_EQ(ordered_json(many + "}").size(), 40u);
+  EXPECT_THROW(ordered_json(many + ", \"a3\": 1}"), Error);  // behind many names
+  EXPECT_THROW(ordered_json(R"({"a": 1, "a": 2})"), Error);
+  EXPECT_THROW(ordered_json(std::string(66, '[') + "0" + std::string(66, ']')), Error);
+  EXPECT_THROW(ordered_json("[1, 2", "x", 1, 2), Error);
+  EXPECT_THROW(ordered_json("[1, 2]", "x", 1, 2), Error);  // three values
+  EXPECT_THROW(ordered_json("[\xff]"), Error);
+  EXPECT_THROW(ordered_json("[1e999]"), Error);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST(Limits, EachLooksAtItsOwnCount) {
       {&Limits::unknown_roles, "fake:4: a message of the sample has a role"},
       {&Limits::missing_end_of_turn, "fake:5: no end token follows an answer"},
       {&Limits::duplicates, "fake:6: the sample equals an earlier one"},
-      {&Limits::not_written, "fake:7: the chat template leaves reasoning or calls"}};
+      {&Limits::not_written, "fake:7: the chat template leaves text, reasoning or calls"}};
   for (const auto& [limit, message] : all) {
     DatasetOptions options = options_of(5);
     options.on_masked = OnMasked::drop;

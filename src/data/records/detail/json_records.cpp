@@ -91,7 +91,7 @@ OrderedJson JsonRecords::object(std::int64_t i) const {
                             !entries_.get().is_array);
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
-               {where, fmt::format("is a JSON {}", value.type_name()),
+               {where, fmt::format("is a JSON {}", core::type_name(value)),
                 "a sample is an object, { ... }", "Correct or remove this entry."});
   }
   return value;

@@ -211,7 +211,7 @@ OrderedJson TarRecords::fields_of(const TarMember& member) const {
   OrderedJson fields = core::ordered_json(text_of(member), where);
   if (!fields.is_object())
     core::fail(core::ErrorKind::input,
-               {where, fmt::format("is a JSON {}", fields.type_name()),
+               {where, fmt::format("is a JSON {}", core::type_name(fields)),
                 "a sample is an object, { ... }", "Correct or remove this member."});
   return fields;
 }

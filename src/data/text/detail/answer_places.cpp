@@ -87,11 +87,38 @@ struct FoundEnd {
   AnswerEnd kind = AnswerEnd::none;
 };
 
-/// The tokens that end an answer in what its turn writes behind it: the first at which generation
-/// stops, with its neighbours, else the last special ones of the turn. Where nothing was said
+/// Where special tokens stand in markup between some bytes: what others say there, such as a quote,
+/// may have their names.
+std::vector<SpecialPlace> markup_places(const jinja::Rendered& whole, const Range& bytes,
+                                        const EndNames& names) {
+  std::vector<SpecialPlace> places;
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    begin = std::max(begin, bytes.first);
+    end = std::min(end, bytes.second);
+    if (begin >= end) return;
+    for (SpecialPlace place : names.find(std::string_view(whole.text).substr(begin, end - begin))) {
+      place.begin += begin;
+      place.end += begin;
+      places.push_back(place);
+    }
+  };
+  std::size_t markup = 0;
+  each_piece(whole, [&](std::size_t begin, std::size_t end, const Origin& origin) {
+    if (!origin.is_data()) return;
+    add(markup, begin);
+    markup = end;
+  });
+  add(markup, whole.text.size());
+  return places;
+}
+
+/// The tokens that end an answer in what its turn writes behind it, between some bytes: the first
+/// at which generation stops, with its neighbours, else the last special ones of the turn. Where
+/// nothing was said
 /// (`is_silent`), those in front may be of the turn's begin.
-FoundEnd end_in(std::string_view markup, bool is_silent, const EndNames& names) {
-  const std::vector<SpecialPlace> all = names.find(markup);
+FoundEnd end_in(const jinja::Rendered& whole, const Range& bytes, bool is_silent,
+                const EndNames& names) {
+  const std::vector<SpecialPlace> all = markup_places(whole, bytes, names);
   auto found = std::ranges::find_if(all, [&](const SpecialPlace& p) { return names.is_end(p); });
   const AnswerEnd kind = found == all.end() ? AnswerEnd::special : AnswerEnd::known;
   if (found == all.end()) {
@@ -170,8 +197,7 @@ std::vector<Range> answer_parts(const jinja::Rendered& whole, std::int32_t i,
     const std::size_t end = parts[num - 1].second;
     const auto said = said_in(whole, i, std::span(parts).first(num));
     if (!said) continue;
-    const std::string_view behind = std::string_view(whole.text).substr(said->end, end - said->end);
-    const bool is_ended = end_in(behind, false, names).kind == AnswerEnd::known;
+    const bool is_ended = end_in(whole, {said->end, end}, false, names).kind == AnswerEnd::known;
     if (is_ended || is_asked_between(end, parts[num].first)) parts.resize(num);
   }
   return parts;
@@ -219,11 +245,11 @@ AnswerPlace place_answer(const jinja::Rendered& whole, std::int32_t i,
   place.behind = said ? said->end : place.begin;
   const std::size_t turn_end = parts.back().second;
   place.ends_at = place.end = place.behind;
-  const auto [end, kind] = end_in(text.substr(place.behind, turn_end - place.behind), !said, names);
+  const auto [end, kind] = end_in(whole, {place.behind, turn_end}, !said, names);
   place.ends_with = kind;
   if (kind != AnswerEnd::none) {
-    place.ends_at = place.behind + end.first;
-    place.end = place.behind + end.second;
+    place.ends_at = end.first;
+    place.end = end.second;
   } else if (said && said->field != static_cast<std::uint8_t>(Said::content)) {
     // What closes a call or thoughts.
     place.end = end_of_text(text, place.behind, turn_end);

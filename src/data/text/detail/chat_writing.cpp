@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/text/detail/message_values.hpp"
+#include "data/text/detail/white_space.hpp"
 #include "data/text/source.hpp"
 
 namespace finetune::data {
@@ -65,11 +68,30 @@ std::uint32_t ChatWriter::Writing::oddities(const jinja::Rendered& whole) const 
       });
     };
     if (is_empty(message(i))) bits |= static_cast<std::uint32_t>(Oddity::empty_answer);
-    if ((!message(i).reasoning.empty() && lacks(Said::reasoning)) ||
+    const bool says_text = !strip(message(i).text).empty();
+    if ((says_text && lacks(Said::content)) ||
+        (!message(i).reasoning.empty() && lacks(Said::reasoning)) ||
         (!message(i).calls.empty() && lacks(Said::call)))
       bits |= static_cast<std::uint32_t>(Oddity::not_written);
   }
   return bits;
+}
+
+void ChatWriter::Writing::require_free(const std::string& name) const {
+  constexpr std::array<std::string_view, 7> own = {"messages",
+                                                   "tools",
+                                                   "documents",
+                                                   "add_generation_prompt",
+                                                   "is_training_data",
+                                                   "own_writes_calls",
+                                                   "own_writes_reasoning"};
+  if (std::ranges::find(own, name) == own.end()) return;
+  core::fail(core::ErrorKind::input,
+             {where_,
+              fmt::format("the chat template is to be given \"{}\" by a name of the data or of "
+                          "data.template_kwargs",
+                          name),
+              "this program gives it", "Remove this name."});
 }
 
 jinja::Mapping ChatWriter::Writing::names(std::vector<Value> messages, Prompt prompt) const {
@@ -85,8 +107,10 @@ jinja::Mapping ChatWriter::Writing::names(std::vector<Value> messages, Prompt pr
     names.set(name, Value::from_json(token));
   // Templates of this program refuse then what they would leave out.
   if (chat_.names_.is_known) set("is_training_data", prompt == Prompt::none);
-  for (const auto& [name, value] : conversation_.template_kwargs.items())
+  for (const auto& [name, value] : conversation_.template_kwargs.items()) {
+    require_free(name);
     names.set(name, Value::from_json(value));
+  }
   return names;
 }
 
@@ -118,7 +142,7 @@ jinja::Rendered ChatWriter::Writing::written(std::vector<Value> messages, Prompt
     if (chat_.names_.is_known)
       throw core::Error(core::ErrorKind::input, where_ + ": " + refused(refusal, given));
     std::string said = refusal.what();
-    if (said.ends_with('.')) said.pop_back();
+    if (said.ends_with('.') || said.ends_with('!')) said.pop_back();
     core::fail(core::ErrorKind::input,
                {where_, "the model's chat template refuses the conversation: " + said, "",
                 "Correct or remove it, or choose another data.template."});
@@ -137,13 +161,15 @@ std::optional<AnswerPrompt> ChatWriter::Writing::prompt_of(std::int32_t i,
     const jinja::Rendered with = written(first(i), Prompt::for_answer);
     if (whole.text.starts_with(with.text)) return AnswerPrompt{{}, with.text.size()};
     std::string behind = behind_turns(with);
+    const std::vector<Range> turn = turn_of(whole, i);
+    const std::size_t begin = turn.empty() ? 0 : turn.front().first;
+    const bool begins_alike = !behind.empty() && behind.front() == whole.text[begin];
     if (i == 0) {
       // Nothing is of a turn yet, neither what begins every conversation.
       const auto same = std::ranges::mismatch(behind, whole.text);
-      const std::size_t begin = turn_of(whole, 0).empty() ? 0 : turn_of(whole, 0).front().first;
       behind.erase(0, std::min<std::size_t>(begin, same.in1 - behind.begin()));
-    } else if (behind.empty() && template_.reads("add_generation_prompt")) {
-      // It may stand in the turn of the last message.
+    } else if (!begins_alike && template_.reads("add_generation_prompt")) {
+      // It may stand in the turn of the last message, or behind what ends every conversation.
       const jinja::Rendered without = written(first(i), Prompt::none);
       if (with.text.starts_with(without.text)) behind = with.text.substr(without.text.size());
     }

@@ -45,6 +45,9 @@ class ChatWriter::Writing {
 
   enum class Prompt { none, for_answer };
 
+  /// Refuses names of template_kwargs that this program gives.
+  void require_free(const std::string& name) const;
+
   jinja::Mapping names(std::vector<jinja::Value> messages, Prompt prompt) const;
 
   /// What a template of this program refuses, with the model's own as the remedy where that has

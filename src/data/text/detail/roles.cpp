@@ -218,6 +218,7 @@ class OwnTemplate {
 std::optional<std::string> settle_roles(const ChatTemplate& chat, TrainOn train_on,
                                         const std::string& where, Conversation& conversation) {
   if (std::ranges::all_of(conversation.messages, is_usual)) return std::nullopt;
+  if (train_on == TrainOn::answers) end_with_answer(conversation);
   Settled settled;
   if (chat.writer->is_known()) {
     settled = without(conversation, unusual_roles(conversation),
@@ -227,7 +228,6 @@ std::optional<std::string> settle_roles(const ChatTemplate& chat, TrainOn train_
                  {where, "the conversation has no message",
                   "the roles of all its messages are unknown", "Remove this sample."});
   } else {
-    if (train_on == TrainOn::answers) end_with_answer(conversation);
     settled = OwnTemplate(*chat.writer, where).settle(conversation);
   }
   conversation = std::move(settled.conversation);

@@ -38,9 +38,11 @@ namespace {
   }
   const std::string of_role = cut ? "" : source.role_problem(masked.first);
   if (!of_role.empty()) problem += ": " + of_role;
-  const char* remedy = cut               ? "Raise data.max_seq_length"
-                       : of_role.empty() ? "Correct or remove it"
-                                         : "Correct or remove it, name the role in data.roles";
+  const char* remedy =
+      cut ? "Raise data.max_seq_length"
+      : of_role.empty()
+          ? "Correct or remove it"
+          : "Correct or remove it, name roles in data.roles, choose another data.template";
   core::fail(core::ErrorKind::input,
              {source.where(masked.first), problem,
               fmt::format("{} such {} would add nothing to the loss", masked.number,
@@ -109,7 +111,7 @@ void require_limits(const SampleSource& source, const DataReport& report,
                         "max_missing_end_of_turn", "no end token follows an answer of the sample",
                         "Choose the template that belongs to the model"},
                        {SampleKind::not_written, limits.not_written, "max_not_written",
-                        "the chat template leaves reasoning or calls of an answer out",
+                        "the chat template leaves text, reasoning or calls of an answer out",
                         "Choose a template that writes them, or remove them from the data"}};
   for (const Limit& limit : all)
     check(source, report, limit);

@@ -75,7 +75,7 @@ data::LabelCoder label_coder(const model::Outputs& outputs, const Names& names) 
   coder.settings =
       fmt::format("{}: {}", model::problem_type(outputs.kind), core::Json(names).dump());
   coder.code = [outputs, names](const data::OrderedJson& given, const std::string& where) {
-    const core::Json label = read_label(core::Json(given), names);
+    const core::Json label = read_label(core::plain_json(given), names);
     return outputs.kind == HeadKind::one_label ? number_of(label, names, where)
            : outputs.kind == HeadKind::labels  ? flags_of(label, names, where)
                                                : value_code(label, where);

@@ -2,9 +2,11 @@
 #include "train/run/detail/start_notes.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "core/build_info.hpp"
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/log_file.hpp"
 #include "report/starts.hpp"
@@ -32,6 +34,12 @@ metrics::StartRecord describe_start(const Input& input, const plan::Plan& plan,
     record.planned_bytes.emplace_back(plan::to_string(category), plan.bytes_of(category));
   record.planned_tensor_bytes = plan.tensor_bytes();
   return record;
+}
+
+bool StartNotes::is_last_unfinished() const {
+  if (!writes_) return false;
+  const std::vector<report::Start> starts = report::read_starts(root_);
+  return !starts.empty() && !(starts.back().end && starts.back().end->exit_code == core::exit_done);
 }
 
 std::string StartNotes::begin(metrics::StartRecord record) {

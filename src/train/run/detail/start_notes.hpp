@@ -22,6 +22,9 @@ class StartNotes {
  public:
   StartNotes(std::filesystem::path root, bool writes) : root_(std::move(root)), writes_(writes) {}
 
+  /// Whether the start before was stopped, or killed, before it was done. Only the writer knows:
+  /// false on others.
+  bool is_last_unfinished() const;
   /// Returns what it wrote to the log, which says how the start before ended, too.
   std::string begin(metrics::StartRecord record);
   /// Whether there is a start that has not ended yet; it ends here.
