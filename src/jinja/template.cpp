@@ -43,6 +43,10 @@ bool Template::reads(const std::string& name) const {
   return parsed_->symbols.find(name) != nullptr;
 }
 
+std::vector<std::string> Template::names() const {
+  return parsed_->symbols.sorted();
+}
+
 Rendered Template::render(const Mapping& names, std::int64_t now_s, const Limits& limits) const {
   detail::Run run{.symbols = parsed_->symbols,
                   .budget = Budget(limits.most_steps, limits.most_bytes, when_undefined_),

@@ -71,6 +71,8 @@ class Template {
   bool has_generation() const;
   /// Whether it reads that name.
   bool reads(const std::string& name) const;
+  /// All names in it, in the order of their bytes.
+  std::vector<std::string> names() const;
 
  private:
   std::shared_ptr<const detail::Parsed> parsed_;

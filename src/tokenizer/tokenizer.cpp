@@ -111,6 +111,11 @@ bool Tokenizer::is_added(std::int32_t id) const {
   return parts_->added.find(id) != nullptr;
 }
 
+bool Tokenizer::is_special(std::int32_t id) const {
+  const auto* added = parts_->added.find(id);
+  return added != nullptr && added->special;
+}
+
 std::int64_t Tokenizer::vocab_size() const {
   return has_ids_only() ? parts_->num_ids : parts_->added.vocab_size();
 }

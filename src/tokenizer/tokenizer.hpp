@@ -128,6 +128,9 @@ class Tokenizer {
   /// that were added to the vocabulary.
   bool is_added(std::int32_t id) const;
 
+  /// Whether it is one of those that decoding leaves out on request.
+  bool is_special(std::int32_t id) const;
+
   /// Number of ids, added tokens included: every id is below it. The model's embedding may have
   /// more rows.
   std::int64_t vocab_size() const;

@@ -332,4 +332,18 @@ OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson&
                               fmt::format("{}: field \"{}\"", where, core::one_line(column.name)));
 }
 
+data::Conversation conversation_of(const data::Records& records, const OrderedJson& record,
+                                   const std::string& where) {
+  const FieldNames names{{"role"}, {"content"}};
+  const data::Column column = data::column_of({}, {"messages"});
+  const OrderedJson list = data::structured(
+      messages_of(records, data::field(record, column, where), names), column.name, where);
+  data::Conversation conversation;
+  add_messages(list, names, column.name, where, conversation);
+  conversation.tools = tools_beside(records, record, data::column_of({}, tools_field), where);
+  conversation.template_kwargs =
+      kwargs_beside(records, record, data::column_of({}, kwargs_field), where);
+  return conversation;
+}
+
 }  // namespace finetune::formats::chat

@@ -64,4 +64,9 @@ inline constexpr data::Field kwargs_field{"chat_template_kwargs"};
 data::OrderedJson kwargs_beside(const data::Records& records, const data::OrderedJson& record,
                                 const data::Column& column, const std::string& where);
 
+/// What a record of `records` says by "messages", with "tools" and "chat_template_kwargs" where it
+/// has them. Throws: ErrorKind::input as add_messages, tools_beside and kwargs_beside.
+data::Conversation conversation_of(const data::Records& records, const data::OrderedJson& record,
+                                   const std::string& where);
+
 }  // namespace finetune::formats::chat

@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/detail/chat_writer.hpp"
+#include "data/text/detail/roles.hpp"
+#include "deck/suggest.hpp"
 
 namespace finetune::data {
 namespace {
@@ -47,6 +50,14 @@ std::optional<Conversation> up_to_last_answer(const Conversation& conversation, 
 
 }  // namespace
 
+void settle_whole(const ChatTemplate& chat, const std::string& where, const std::string& why,
+                  const std::string& remedy, Conversation& conversation) {
+  require_messages(conversation, where);
+  add_template_kwargs(chat.kwargs, conversation);
+  if (const auto left_out = settle_roles(chat, TrainOn::all, where, conversation))
+    core::fail(core::ErrorKind::input, {where, *left_out, why, remedy});
+}
+
 Rendered render(const ChatTemplate& chat, const Conversation& given, TrainOn train_on,
                 const std::string& where) {
   Conversation changed;
@@ -71,7 +82,28 @@ std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversati
 
 std::string in_words(const ChatTemplate& chat) {
   if (chat.file.empty()) return fmt::format("the template \"{}\" of this program", chat.name);
-  return fmt::format("{} template, {}", chat.name, chat.file);
+  const std::string which =
+      chat.own_name.empty() ? "" : fmt::format(" \"{}\"", core::one_line(chat.own_name));
+  std::string words = fmt::format("{} template{}, {}", chat.name, which, chat.file);
+  if (!chat.for_tools.empty())
+    words += chat.tools_file == chat.file
+                 ? ", and by its \"tool_use\" where tools are on offer"
+                 : fmt::format(", and by {} where tools are on offer", chat.tools_file);
+  return words;
+}
+
+std::vector<std::string> unread_names(const ChatTemplate& chat, const core::OrderedJson& kwargs) {
+  const std::vector<std::string> read = chat.writer->names();
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : kwargs.items()) {
+    if (std::ranges::find(read, name) != read.end()) continue;
+    const auto meant = deck::closest(name, read);
+    lines.push_back(fmt::format("the chat template does not read \"{}\", so it changes nothing{}",
+                                core::one_line(name),
+                                meant ? fmt::format(" (did you mean \"{}\"?)", *meant) : "") +
+                    ".");
+  }
+  return lines;
 }
 
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,

@@ -26,6 +26,8 @@ struct ChatTemplate {
       {};  ///< at which an answer of the model is over: end_tokens, stop
   /// The file that it was read from, of a model or an adapter; empty: it is one of this program.
   std::string file = {};
+  std::string tools_file = {};  ///< that for_tools was read from
+  std::string own_name = {};    ///< of several of a model's own; empty: its standard one
   std::shared_ptr<const ChatWriter> writer = nullptr;
   /// Names that it is given where the conversation itself has none of them. An object, or null.
   core::OrderedJson kwargs = {};
@@ -46,6 +48,13 @@ struct Rendered {
 Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
                 const std::string& where);
 
+/// Gives `chat` the roles of a conversation that is to be written whole as it knows them: those of
+/// other names (developer, ipython) as the data say them or as what they stand for. Throws:
+/// ErrorKind::input beginning with `where` if the template refuses the conversation, or would leave
+/// a message out; `why` says what that message is needed for, `remedy` what to do about it.
+void settle_whole(const ChatTemplate& chat, const std::string& where, const std::string& why,
+                  const std::string& remedy, Conversation& conversation);
+
 /// A turn of a conversation as it was written, up to byte `end` of the text.
 struct WrittenTurn {
   std::string role;  ///< name_of(ChatRole); "template": what stands in no turn
@@ -57,8 +66,12 @@ std::vector<WrittenTurn> render_turns(const ChatTemplate& chat, const Conversati
                                       TrainOn train_on, const std::string& where);
 
 /// Its name and where it comes from: "the template \"qwen3\" of this program", "the model's own
-/// template, tiny/chat_template.jinja".
+/// template, tiny/chat_template.jinja". Of several, which.
 std::string in_words(const ChatTemplate& chat);
+
+/// Of names in `kwargs` (an object, or null) that `chat` does not read, in words, with what was
+/// probably meant: they change nothing.
+std::vector<std::string> unread_names(const ChatTemplate& chat, const core::OrderedJson& kwargs);
 
 /// The conversation with its markup, up to where the model begins to answer.
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,

@@ -24,6 +24,9 @@ struct Segment {
   std::string text;
   bool trained = false;
   bool markup = false;  ///< a template wrote it: names of special tokens in it are those tokens
+  /// Of what is trained: the message that it answers with; -1: none. An answer may have several
+  /// parts, with what is not trained between them.
+  std::int32_t answer = -1;
 };
 
 /// A text, or a conversation.

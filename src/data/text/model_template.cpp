@@ -63,6 +63,7 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
 }
 
 constexpr const char* own_name = "the model's own";
+constexpr const char* tools_name = "tool_use";
 
 /// The model's own template, if there is one that can be read; else empty.
 std::string readable_own(const fs::path& folder) {
@@ -135,21 +136,29 @@ ChatTemplate bound(ChatTemplate chat, bool is_known, const fs::path& folder,
   return chat;
 }
 
+fs::path file_of(const ModelTemplates& all, const std::string& name) {
+  return all.folder.empty() ? all.file : all.folder / (name + ".jinja");
+}
+
 /// The one that is called `name`; "": what stands without a name.
 ChatTemplate choose(const ModelTemplates& all, const std::string& name, const fs::path& folder,
                     const std::string& known, const std::string& key) {
   if (name.empty() && all.standard) {
-    const auto for_tools = all.named.find("tool_use");
+    const auto for_tools = all.named.find(tools_name);
+    const bool has_one = for_tools != all.named.end();
     return {.name = own_name,
             .text = *all.standard,
-            .for_tools = for_tools == all.named.end() ? "" : for_tools->second,
-            .file = all.file.string()};
+            .for_tools = has_one ? for_tools->second : "",
+            .file = all.file.string(),
+            .tools_file = has_one ? file_of(all, tools_name).string() : ""};
   }
   if (name == "default" && all.standard)
     return {.name = own_name, .text = *all.standard, .file = all.file.string()};
   if (const auto found = all.named.find(name); found != all.named.end()) {
-    const fs::path file = all.folder.empty() ? all.file : all.folder / (name + ".jinja");
-    return {.name = own_name, .text = found->second, .file = file.string()};
+    return {.name = own_name,
+            .text = found->second,
+            .file = file_of(all, name).string(),
+            .own_name = name};
   }
   if (!all.standard && all.named.empty()) {
     core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",

@@ -118,19 +118,17 @@ Sample TextSource::read(std::int64_t i) const {
 
 void TextSource::settle(Sample& sample) const {
   if (!policy_.chat) return;
-  const bool has_label = policy_.labels.exists();
-  const auto settle = [&](Conversation& conversation) {
-    auto left_out = settle_roles(*policy_.chat, has_label ? TrainOn::all : policy_.train_on,
-                                 sample.where, conversation);
-    if (left_out && has_label)
-      core::fail(core::ErrorKind::input,
-                 {sample.where, *left_out, "its label is about the whole conversation",
-                  "Correct it, or name the role in data.roles."});
-    if (left_out) sample.oddities |= bit(Oddity::unknown_role);
-    sample.left_out = std::move(left_out).value_or("");
+  const auto settle_one = [&](Conversation& conversation) {
+    if (policy_.labels.exists())
+      return settle_whole(*policy_.chat, sample.where, "its label is about the whole conversation",
+                          "Correct it, or name the role in data.roles.", conversation);
+    auto left_out = settle_roles(*policy_.chat, policy_.train_on, sample.where, conversation);
+    if (!left_out) return;
+    sample.oddities |= bit(Oddity::unknown_role);
+    if (sample.left_out.empty()) sample.left_out = *std::move(left_out);
   };
-  settle(sample.conversation);
-  if (sample.rejected) settle(sample.rejected->conversation);
+  settle_one(sample.conversation);
+  if (sample.rejected) settle_one(sample.rejected->conversation);
 }
 
 std::string TextSource::role_problem(std::int64_t i) const {
@@ -313,8 +311,7 @@ SourceSample TextSource::sample(std::int64_t i) const {
     runs = std::move(text.runs);
   }
   if (layout_ != Layout::separate || policy_.train_on == TrainOn::all) return made;
-  for (const TrainedRun& run : runs)
-    made.answers.push_back(answer_in(made.tokens, run, stop_ids_, tokenizer_));
+  made.answers = answers_in(made.tokens, runs, stop_ids_, tokenizer_);
   const auto is_open = [](const TrainedAnswer& answer) {
     return answer.ends_at == answer.ends_behind;
   };

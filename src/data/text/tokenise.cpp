@@ -21,6 +21,7 @@ bool is_trained(const Segment& segment) {
 struct Runs {
   std::vector<tokenizer::TextPart> parts;
   std::vector<bool> end_in_markup;
+  std::vector<std::int32_t> answers;
 
   Runs(std::span<const Segment> segments, SpecialNameMeaning special_names) {
     for (const Segment& segment : segments) {
@@ -35,6 +36,7 @@ struct Runs {
           parts.push_back({.text = {}, .is_counted = true});
           part.starts_anew = true;
           end_in_markup.push_back(false);
+          answers.push_back(segment.answer);
         }
         part.is_counted = true;
         if (!is_blank(segment.text)) end_in_markup.back() = segment.markup;
@@ -85,6 +87,34 @@ bool is_white_space(const tokenizer::Tokenizer& tokenizer, std::int32_t id) {
   return !tokenizer.is_added(id) && is_blank(tokenizer.decode(std::span(&id, 1), false));
 }
 
+/// The answer of one run.
+TrainedAnswer answer_in(const Tokens& tokens, const TrainedRun& run,
+                        std::span<const std::int32_t> ends, const tokenizer::Tokenizer& tokenizer) {
+  std::size_t last = run.end;
+  while (last > run.begin && !is_end(ends, tokens.ids[last - 1]) &&
+         is_white_space(tokenizer, tokens.ids[last - 1]))
+    --last;
+  std::size_t first = last;
+  while (first > run.begin && is_end(ends, tokens.ids[first - 1]))
+    --first;
+  const auto answer = [&](std::size_t ends_at, std::size_t ends_behind) {
+    while (ends_at < ends_behind && ends_at > run.begin &&
+           tokenizer.is_special(tokens.ids[ends_at - 1]))
+      --ends_at;
+    return TrainedAnswer{static_cast<std::int64_t>(run.begin), static_cast<std::int64_t>(ends_at),
+                         static_cast<std::int64_t>(ends_behind)};
+  };
+  if (first < last) return answer(first, last);
+  const auto open = answer(run.end, run.end);
+  if (last == run.begin || !run.ends_in_markup || !tokenizer.is_added(tokens.ids[last - 1]))
+    return open;
+  std::size_t next = run.end;
+  while (next < tokens.ids.size() && is_white_space(tokenizer, tokens.ids[next]))
+    ++next;
+  const bool ends_later = next < tokens.ids.size() && is_end(ends, tokens.ids[next]);
+  return ends_later ? open : answer(last - 1, last);
+}
+
 }  // namespace
 
 TokenisedText tokenise_text(std::span<const Segment> segments,
@@ -103,7 +133,8 @@ TokenisedText tokenise_text(std::span<const Segment> segments,
   tokens.ids = std::move(encoded.ids);
   tokens.labels.assign(tokens.ids.size(), not_trained);
   for (std::size_t r = 0; r < runs.end_in_markup.size(); ++r) {
-    TrainedRun run{encoded.ends[2 * r], encoded.ends[2 * r + 1], runs.end_in_markup[r]};
+    TrainedRun run{encoded.ends[2 * r], encoded.ends[2 * r + 1], runs.end_in_markup[r],
+                   runs.answers[r]};
     // What the tokenizer puts before a text is trained with its first token.
     const bool is_all_before = run.begin == encoded.num_before;
     if (is_all_before) run.begin = 0;
@@ -151,28 +182,19 @@ std::span<const std::int32_t> without_end(std::span<const std::int32_t> answer,
   return rest;
 }
 
-TrainedAnswer answer_in(const Tokens& tokens, const TrainedRun& run,
-                        std::span<const std::int32_t> ends, const tokenizer::Tokenizer& tokenizer) {
-  std::size_t last = run.end;
-  while (last > run.begin && !is_end(ends, tokens.ids[last - 1]) &&
-         is_white_space(tokenizer, tokens.ids[last - 1]))
-    --last;
-  std::size_t first = last;
-  while (first > run.begin && is_end(ends, tokens.ids[first - 1]))
-    --first;
-  const auto answer = [&](std::size_t ends_at, std::size_t ends_behind) {
-    return TrainedAnswer{static_cast<std::int64_t>(run.begin), static_cast<std::int64_t>(ends_at),
-                         static_cast<std::int64_t>(ends_behind)};
-  };
-  if (first < last) return answer(first, last);
-  const auto open = answer(run.end, run.end);
-  if (last == run.begin || !run.ends_in_markup || !tokenizer.is_added(tokens.ids[last - 1]))
-    return open;
-  std::size_t next = run.end;
-  while (next < tokens.ids.size() && is_white_space(tokenizer, tokens.ids[next]))
-    ++next;
-  const bool ends_later = next < tokens.ids.size() && is_end(ends, tokens.ids[next]);
-  return ends_later ? open : answer(last - 1, last);
+std::vector<TrainedAnswer> answers_in(const Tokens& tokens, std::span<const TrainedRun> runs,
+                                      std::span<const std::int32_t> ends,
+                                      const tokenizer::Tokenizer& tokenizer) {
+  std::vector<TrainedAnswer> answers;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const TrainedAnswer answer = answer_in(tokens, runs[r], ends, tokenizer);
+    const bool goes_on = r > 0 && runs[r].answer >= 0 && runs[r].answer == runs[r - 1].answer;
+    if (goes_on)
+      answers.back() = {answers.back().begin, answer.ends_at, answer.ends_behind};
+    else
+      answers.push_back(answer);
+  }
+  return answers;
 }
 
 std::vector<std::size_t> tokens_before(std::span<const Segment> segments,

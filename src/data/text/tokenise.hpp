@@ -20,6 +20,7 @@ struct TrainedRun {
   std::size_t begin;
   std::size_t end;
   bool ends_in_markup = false;  ///< a template wrote the last that is no white space
+  std::int32_t answer = -1;     ///< Segment::answer where it begins
 };
 
 /// A text as tokens, and what was found on the way.
@@ -52,11 +53,13 @@ std::span<const std::int32_t> without_end(std::span<const std::int32_t> answer,
                                           std::span<const std::int32_t> ends,
                                           const tokenizer::Tokenizer& tokenizer);
 
-/// A trained answer and the tokens that end it, whatever white space is trained behind them: those
-/// of `ends`; or one of the template's where none of `ends` follows, as in turns that a template
-/// marks and ends by another token than the last.
-TrainedAnswer answer_in(const Tokens& tokens, const TrainedRun& run,
-                        std::span<const std::int32_t> ends, const tokenizer::Tokenizer& tokenizer);
+/// The answers among `runs`, each of one run or of several of the same message, and the tokens that
+/// end them, whatever white space is trained behind them: those of `ends`; or one of the template's
+/// where none of `ends` follows, as in turns that a template marks and ends by another token than
+/// the last; and the special tokens right in front of them.
+std::vector<TrainedAnswer> answers_in(const Tokens& tokens, std::span<const TrainedRun> runs,
+                                      std::span<const std::int32_t> ends,
+                                      const tokenizer::Tokenizer& tokenizer);
 
 /// How many tokens of tokenise_text(segments, ..., ends = false) begin before each of `places`:
 /// bytes of the text that the segments make, in increasing order.

@@ -66,16 +66,16 @@ std::string ends_line(const DataReport& report) {
   std::string text, never;
   for (const EndCount& end : report.ends) {
     std::string& list = end.number > 0 ? text : never;
-    if (!list.empty()) list += ", ";
+    if (!list.empty()) list += end.number > 0 ? ", " : " or ";
     list += core::one_line(end.name);
-    list += end.number > 0 ? fmt::format(" {} of {}", core::with_commas(end.number), all) : " 0";
+    if (end.number > 0) list += fmt::format(" {} of {}", core::with_commas(end.number), all);
   }
   if (text.empty()) text = "none";
   text = fmt::format("end tokens of {}: {}", counted(report.num_answers, "trained answer"), text);
   if (report.num_open > 0)
     text += fmt::format("; without one: {} of {}", core::with_commas(report.num_open), all);
   if (report.num_unstopped > 0 && !never.empty())
-    text += fmt::format("; never, but the model stops there: {}", never);
+    text += fmt::format("; none ends with {}, where the model stops", never);
   return text;
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A parsed template: expressions, which have values, and statements, which write text.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,11 @@ class Symbols {
   Symbol find(const std::string& name) const {
     const auto found = all_.find(name);
     return found == all_.end() ? nullptr : &*found;
+  }
+  std::vector<std::string> sorted() const {
+    std::vector<std::string> names(all_.begin(), all_.end());
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
  private:

@@ -121,11 +121,20 @@ TEST(ModelTemplates, SayWhereTheyComeFrom) {
   const std::string own = "the model's own template, ";
   write_named(folder, {"default", "rag"});
   EXPECT_EQ(from("model"), own + (folder / "tokenizer_config.json").string());
-  EXPECT_EQ(from("model:rag"), own + (folder / "tokenizer_config.json").string());
+  EXPECT_EQ(from("model:rag"),
+            "the model's own template \"rag\", " + (folder / "tokenizer_config.json").string());
+  write_named(folder, {"default", "tool_use"});
+  EXPECT_EQ(from("model"), own + (folder / "tokenizer_config.json").string() +
+                               ", and by its \"tool_use\" where tools are on offer");
   folder.write("chat_template.jinja", "{{ messages[0].content }}<e>");
   folder.write("additional_chat_templates/rag.jinja", "rag{{ messages[0].content }}<e>");
   EXPECT_EQ(from("model"), own + (folder / "chat_template.jinja").string());
-  EXPECT_EQ(from("model:rag"), own + (folder / "additional_chat_templates/rag.jinja").string());
+  const std::string rag = (folder / "additional_chat_templates/rag.jinja").string();
+  EXPECT_EQ(from("model:rag"), "the model's own template \"rag\", " + rag);
+  const std::filesystem::path of_tools = folder / "additional_chat_templates/tool_use.jinja";
+  folder.write("additional_chat_templates/tool_use.jinja", "{{ messages[0].content }}<e>");
+  EXPECT_EQ(from("model"), own + (folder / "chat_template.jinja").string() + ", and by " +
+                               of_tools.string() + " where tools are on offer");
   adapter.write("chat_template.jinja", "adapter{{ messages[0].content }}<e>");
   EXPECT_EQ(from("model", adapter.path()), own + (adapter / "chat_template.jinja").string());
   EXPECT_EQ(data::in_words({.name = "qwen3", .text = "{{ messages }}"}),

@@ -94,6 +94,9 @@ TEST(TextTurns, AnswersSayWhatEndsThem) {
   };
   EXPECT_EQ(ended_by("<|endoftext|>"), (Ends{"<|endoftext|>"}));
   EXPECT_EQ(ended_by("<|im_end|><|im_end|>"), (Ends{"<|im_end|><|im_end|>"}));
+  // Special tokens of the template's own in front of the one at which the model stops.
+  EXPECT_EQ(ended_by("<|endoftext|><|im_end|>"), (Ends{"<|endoftext|><|im_end|>"}));
+  EXPECT_EQ(ended_by("</think><|im_end|>"), (Ends{"<|im_end|>"})) << "no special one";
   // The next turn begins with one, and that is the end; or with none.
   EXPECT_EQ(ended_by("."), (Ends{"<|im_start|>"}));
   const ChatTemplate open = template_of(
@@ -102,6 +105,22 @@ TEST(TextTurns, AnswersSayWhatEndsThem) {
   TokenizePolicy all = by(chatml());
   all.train_on = TrainOn::all;
   EXPECT_TRUE(ends_of(source_of(dialogue(), all, qwen())).empty());
+}
+
+TEST(TextTurns, AnAnswerThatQuotesOthersIsOne) {
+  const ChatTemplate quotes = template_of(
+      qwen(),
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' "
+      "%}{{ 'to ' + m.content + ' (' + messages[0].content + ')' }}{% else %}{{ m.content }}{% "
+      "endif %}{{ '<|im_end|>' }}{% endfor %}");
+  TextSource source = source_of(said("a question", "an answer"), by(quotes), qwen());
+  EXPECT_EQ(ends_of(source), (std::vector<std::string>{"<|im_end|>"}));
+  const data::Tokens tokens = source.sample(0).tokens;
+  std::string trained;
+  for (std::size_t l = 0; l < tokens.ids.size(); ++l)
+    trained += tokens.labels[l] == not_trained ? "." : source.text(std::span(&tokens.ids[l], 1));
+  EXPECT_EQ(trained.find("question"), std::string::npos) << "it has parts: " << trained;
+  EXPECT_NE(trained.find("an answer ("), std::string::npos) << trained;
 }
 
 TEST(TextTurns, TheModelsEndsAreThoseThatAnExportNames) {

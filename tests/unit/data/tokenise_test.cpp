@@ -63,10 +63,9 @@ class Tokenise : public testing::Test {
     return ids;
   }
   bool all_end(const TokenisedText& text, const Ids& ends) const {
-    return std::ranges::all_of(text.runs, [&](const TrainedRun& run) {
-      const TrainedAnswer answer = answer_in(text.tokens, run, ends, tokenizer);
-      return answer.ends_at < answer.ends_behind;
-    });
+    const auto answers = answers_in(text.tokens, text.runs, ends, tokenizer);
+    return std::ranges::all_of(
+        answers, [](const TrainedAnswer& answer) { return answer.ends_at < answer.ends_behind; });
   }
 
   const Tokenizer tokenizer;

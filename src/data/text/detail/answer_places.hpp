@@ -23,6 +23,14 @@ namespace finetune::data {
 /// Bytes [first, second) of a text.
 using Range = std::pair<std::size_t, std::size_t>;
 
+/// What is trained of an answer, or a part of it.
+struct TrainedRange {
+  Range bytes;
+  std::int32_t answer = jinja::Origin::none;  ///< its message
+
+  auto operator<=>(const TrainedRange&) const = default;
+};
+
 /// What a model's tokenizer and generation_config.json say of ends.
 struct EndNames {
   /// Where special tokens stand in markup.

@@ -6,27 +6,32 @@
 
 namespace finetune::data {
 
-std::vector<Segment> segments_of(const jinja::Rendered& rendered, std::span<const Range> trained,
+std::vector<Segment> segments_of(const jinja::Rendered& rendered,
+                                 std::span<const TrainedRange> trained,
                                  const std::function<bool(const jinja::Origin&)>& excluded) {
   std::vector<Segment> segments;
-  const auto add = [&](std::size_t begin, std::size_t end, bool is_trained, bool is_markup) {
+  const auto add = [&](std::size_t begin, std::size_t end, const TrainedRange* of, bool is_markup) {
     const std::string text = rendered.text.substr(begin, end - begin);
-    if (!segments.empty() && segments.back().trained == is_trained &&
-        segments.back().markup == is_markup)
+    const std::int32_t answer = of ? of->answer : jinja::Origin::none;
+    if (!segments.empty() && segments.back().trained == (of != nullptr) &&
+        segments.back().markup == is_markup && segments.back().answer == answer)
       segments.back().text += text;
     else
-      segments.push_back({text, is_trained, is_markup});
+      segments.push_back({text, of != nullptr, is_markup, answer});
   };
   std::size_t at = 0;
   const auto piece_until = [&](std::size_t end, const jinja::Origin& origin) {
     while (at < end) {
-      while (!trained.empty() && trained.front().second <= at)
+      while (!trained.empty() && trained.front().bytes.second <= at)
         trained = trained.subspan(1);
-      const bool is_inside = !trained.empty() && trained.front().first <= at;
+      const bool is_inside = !trained.empty() && trained.front().bytes.first <= at;
       std::size_t until = end;
-      if (!trained.empty())
-        until = std::min(end, is_inside ? trained.front().second : trained.front().first);
-      add(at, until, is_inside && !excluded(origin), !origin.is_data());
+      if (!trained.empty()) {
+        const auto& [first, second] = trained.front().bytes;
+        until = std::min(end, is_inside ? second : first);
+      }
+      add(at, until, is_inside && !excluded(origin) ? &trained.front() : nullptr,
+          !origin.is_data());
       at = until;
     }
   };

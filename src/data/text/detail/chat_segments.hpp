@@ -14,7 +14,8 @@ namespace finetune::data {
 
 /// The text as segments, cut where `trained` begins and ends: ranges in their order. What of it
 /// `excluded` says, of an origin, is not trained.
-std::vector<Segment> segments_of(const jinja::Rendered& rendered, std::span<const Range> trained,
+std::vector<Segment> segments_of(const jinja::Rendered& rendered,
+                                 std::span<const TrainedRange> trained,
                                  const std::function<bool(const jinja::Origin&)>& excluded);
 
 }  // namespace finetune::data

@@ -25,6 +25,14 @@ ChatWriter::ChatWriter(std::string_view jinja, Names names, std::string_view for
   if (!for_tools.empty()) for_tools_.emplace(jinja::Template::parse(for_tools));
 }
 
+std::vector<std::string> ChatWriter::names() const {
+  std::vector<std::string> names = template_.names();
+  if (for_tools_)
+    for (std::string& name : for_tools_->names())
+      names.push_back(std::move(name));
+  return names;
+}
+
 const jinja::Template& ChatWriter::template_of(const Conversation& conversation) const {
   return for_tools_ && !conversation.tools.empty() ? *for_tools_ : template_;
 }
@@ -46,9 +54,9 @@ std::string ChatWriter::stop() const {
   try {
     const Writing writing(*this, probe, day_of_training_s, "");
     jinja::Rendered whole = writing.whole();
-    const std::vector<Range> trained = writing.trained(whole);
+    const std::vector<TrainedRange> trained = writing.trained(whole);
     if (trained.empty()) return names_.eos;
-    const std::string behind = said_behind(whole, 1, trained.back().second);
+    const std::string behind = said_behind(whole, 1, trained.back().bytes.second);
     if (names_.is_known) return std::string(strip(behind));
     const auto places = names_.ends.find(behind);
     if (places.empty()) return names_.eos;
@@ -61,7 +69,7 @@ std::string ChatWriter::stop() const {
 Rendered ChatWriter::render(const Conversation& conversation, const std::string& where) const {
   const Writing writing(*this, conversation, day_of_training_s, where);
   jinja::Rendered whole = writing.whole();
-  const std::vector<Range> trained = writing.trained(whole);
+  const std::vector<TrainedRange> trained = writing.trained(whole);
   const auto excluded = [&](const Origin& origin) {
     // Messages of one role may be written as one turn.
     return origin.element != Origin::none && origin.element != origin.turn &&

@@ -55,6 +55,9 @@ class ChatWriter {
   jinja::Rendered written(const Conversation& conversation, const std::string& where) const;
   bool is_known() const { return names_.is_known; }
 
+  /// The names in the template, in that of conversations with tools, too.
+  std::vector<std::string> names() const;
+
  private:
   class Writing;
 

@@ -46,8 +46,8 @@ std::string ChatWriter::Writing::role(std::int32_t i) const {
   return core::one_line(core::first_bytes(shown_role(message(i)), 100));
 }
 
-std::vector<Range> ChatWriter::Writing::trained(jinja::Rendered& whole) const {
-  std::vector<Range> ranges;
+std::vector<TrainedRange> ChatWriter::Writing::trained(jinja::Rendered& whole) const {
+  std::vector<TrainedRange> ranges;
   if (template_.has_generation()) {
     marked(whole, ranges);
   } else {
@@ -189,7 +189,7 @@ std::vector<Range> ChatWriter::Writing::parts_of(const jinja::Rendered& rendered
 }
 
 void ChatWriter::Writing::answer(jinja::Rendered& whole, std::int32_t i,
-                                 std::vector<Range>& ranges) const {
+                                 std::vector<TrainedRange>& ranges) const {
   const std::optional<AnswerPrompt> prompt = prompt_of(i, whole);
   std::vector<Range> parts = parts_of(whole, i, prompt);
   if (is_written_elsewhere(whole, i)) {
@@ -206,16 +206,16 @@ void ChatWriter::Writing::answer(jinja::Rendered& whole, std::int32_t i,
   if (is_empty(message(i))) {
     // An empty answer still teaches that the turn ends there.
     if (next)
-      ranges.push_back(*next);
+      ranges.push_back({*next, i});
     else if (place.ends_at < place.end)
-      ranges.emplace_back(place.ends_at, place.end);
+      ranges.push_back({{place.ends_at, place.end}, i});
     return;
   }
   const std::size_t last = next ? turn_end : place.end;
   for (const auto& [first, end] : parts)
     if (std::max(first, place.begin) < std::min(end, last))
-      ranges.emplace_back(std::max(first, place.begin), std::min(end, last));
-  if (next) ranges.push_back(*next);
+      ranges.push_back({{std::max(first, place.begin), std::min(end, last)}, i});
+  if (next) ranges.push_back({*next, i});
 }
 
 void ChatWriter::Writing::end_empty(const jinja::Rendered& whole, std::int32_t i,
@@ -314,7 +314,8 @@ void ChatWriter::Writing::refuse_unclear(const jinja::Rendered& whole, std::int3
               "program in data.template."});
 }
 
-void ChatWriter::Writing::marked(const jinja::Rendered& whole, std::vector<Range>& ranges) const {
+void ChatWriter::Writing::marked(const jinja::Rendered& whole,
+                                 std::vector<TrainedRange>& ranges) const {
   std::size_t begin = 0;
   std::int32_t speaker = Origin::none;  // the last answer in this block
   for (const auto& [end, origin] : whole.pieces) {
@@ -324,7 +325,7 @@ void ChatWriter::Writing::marked(const jinja::Rendered& whole, std::vector<Range
     const std::int32_t of =
         is_answer(origin.turn) || speaker == Origin::none ? origin.turn : speaker;
     if (origin.is_generation && (!is_answer(of) || message(of).trained))
-      ranges.emplace_back(begin, end);
+      ranges.push_back({{begin, end}, of});
     begin = end;
   }
 }

@@ -33,7 +33,7 @@ class ChatWriter::Writing {
   std::string role(std::int32_t i) const;
 
   /// What of `whole` is trained. A token that ends the last answer and is not there is appended.
-  std::vector<Range> trained(jinja::Rendered& whole) const;
+  std::vector<TrainedRange> trained(jinja::Rendered& whole) const;
 
   /// Bits of Oddity of what the template did not write.
   std::uint32_t oddities(const jinja::Rendered& whole) const;
@@ -69,7 +69,7 @@ class ChatWriter::Writing {
                               const std::optional<AnswerPrompt>& prompt) const;
 
   /// Adds where message i is trained.
-  void answer(jinja::Rendered& whole, std::int32_t i, std::vector<Range>& ranges) const;
+  void answer(jinja::Rendered& whole, std::int32_t i, std::vector<TrainedRange>& ranges) const;
 
   /// Places the ends of an empty answer where they would be if it said something.
   void end_empty(const jinja::Rendered& whole, std::int32_t i, std::size_t turn_end,
@@ -91,7 +91,7 @@ class ChatWriter::Writing {
                                    const std::vector<Range>& turn) const;
 
   /// Adds what the template marks.
-  void marked(const jinja::Rendered& whole, std::vector<Range>& ranges) const;
+  void marked(const jinja::Rendered& whole, std::vector<TrainedRange>& ranges) const;
 
   bool is_answer(std::int32_t i) const {
     return i != jinja::Origin::none && message(i).role == ChatRole::assistant;

@@ -26,12 +26,11 @@ Origin origin_of(std::int32_t message, Said said) {
 std::optional<OrderedJson> object_in(const std::string& text) {
   if (text.find('{') == std::string::npos) return std::nullopt;
   try {
-    core::parse_json(text, "");
+    OrderedJson json = core::ordered_json(text);
+    return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
   } catch (const core::Error&) {
     return std::nullopt;
   }
-  OrderedJson json = core::ordered_json(text);
-  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
 }
 
 /// Arguments that the data have as a text serve templates that walk through them, too.
