@@ -14,8 +14,6 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
-#include "data/text/columns.hpp"
-#include "formats/chat/message.hpp"
 #include "output_lock.hpp"
 
 namespace finetune::app {
@@ -44,32 +42,6 @@ std::string text_in(const core::Json& record, const char* field, const std::stri
     core::fail(core::ErrorKind::input, {where, fmt::format("\"{}\" is no text", field), "",
                                         "Write a text between quotes."});
   return record.at(field).get<std::string>();
-}
-
-data::Conversation conversation_in(const data::Records& records, std::int64_t i) {
-  const data::OrderedJson record = records.object(i);
-  const data::OrderedJson& list = record.at("messages");
-  const std::string where = records.where(i);
-  data::Conversation conversation;
-  const auto refuse = [&](const std::string& problem) {
-    core::fail(core::ErrorKind::input,
-               {where, problem, "a message is {\"role\": ..., \"content\": ...}",
-                "Correct it: roles are system, user, assistant and tool."});
-  };
-  if (!list.is_array() || list.empty()) refuse("\"messages\" is no list of messages");
-  for (const data::OrderedJson& message : list) {
-    if (!message.is_object() || !message.contains("role") || !message.contains("content") ||
-        !message["role"].is_string() || !message["content"].is_string())
-      refuse("a message has no role or no content that is a text");
-    const auto role = data::role_named(message["role"].get<std::string>());
-    if (!role) refuse(fmt::format("there is no role {}", message["role"].dump()));
-    conversation.messages.push_back({role->role, message["content"].get<std::string>(), {}, {}});
-  }
-  conversation.tools = formats::chat::tools_beside(
-      records, record, data::column_of({}, formats::chat::tools_field), where);
-  conversation.template_kwargs = formats::chat::kwargs_beside(
-      records, record, data::column_of({}, formats::chat::kwargs_field), where);
-  return conversation;
 }
 
 void require_one_answer(const Arguments& arguments) {

@@ -12,15 +12,11 @@
 #include "comm/communicator.hpp"
 #include "core/file.hpp"
 #include "core/json.hpp"
-#include "data/records/records.hpp"
-#include "data/text/conversation.hpp"
 
 namespace finetune::app {
 
 /// A field of a line. Throws: ErrorKind::input.
 std::string text_in(const core::Json& record, const char* field, const std::string& where);
-/// "messages" of a record of `records`, with "tools" and "chat_template_kwargs" where it has them.
-data::Conversation conversation_in(const data::Records& records, std::int64_t i);
 
 /// Refuses --file without -o, -o that is the same file, and several adapters. Throws:
 /// ErrorKind::command_line.

@@ -13,6 +13,7 @@
 #include "data/text/model_template.hpp"
 #include "deck/deck.hpp"
 #include "export.hpp"
+#include "jinja/value.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "weights/folder.hpp"
 
@@ -58,15 +59,18 @@ data::ModelTemplates templates_of_model(const ExportJob& job) {
   }
 }
 
-/// A file of the model's folder as JSON that keeps its order; nothing if it is not there, or is
-/// none.
+/// A file of the model's folder as JSON that keeps its order and the digits of its numbers; nothing
+/// if it is not there, or is none.
 std::optional<data::OrderedJson> json_of(const ExportJob& job, const std::string& name) {
   if (!weights::is_in_folder(job.model_folder, name)) return std::nullopt;
   const std::string text = weights::read_text_in_folder(job.model_folder, name, largest_text_bytes);
-  core::parse_json(text, (job.model_folder / name).string());
-  auto json = data::OrderedJson::parse(text);
+  auto json = core::ordered_json(text, (job.model_folder / name).string());
   if (!json.is_object()) return std::nullopt;
   return json;
+}
+
+std::string text_of(const data::OrderedJson& json) {
+  return jinja::to_json(jinja::Value::from_json(json), {.indent = 2}) + "\n";
 }
 
 /// What ends a text, and what ends an answer.
@@ -101,7 +105,7 @@ std::string with_ends(data::OrderedJson config, const Ends& ends) {
   if (!ids.is_array()) ids = data::OrderedJson::array();
   if (ids.empty() && ends.eos) ids.push_back(*ends.eos);
   if (std::ranges::find(ids, data::OrderedJson(ends.stop)) == ids.end()) ids.push_back(ends.stop);
-  return config.dump(2) + "\n";
+  return text_of(config);
 }
 
 /// Programs that know one of the older places must not find another template there.
@@ -112,7 +116,7 @@ void add_to_older_places(const ExportJob& job, std::map<std::string, std::string
     if (!config) continue;
     const data::OrderedJson before = *config;
     change(*config);
-    if (*config != before) texts[name] = config->dump(2) + "\n";
+    if (*config != before) texts[name] = text_of(*config);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "comm/agree.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 #include "core/text.hpp"
 #include "data/text/model_template.hpp"
 #include "data/text/prompt.hpp"
@@ -116,6 +117,8 @@ data::ChatTemplate chat_template_of(const Generator& of, const std::string& adap
       data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template",
                             folder_with_template(adapter, "--template"));
   chat.kwargs = kwargs_of(of.arguments);
+  for (const std::string& line : data::unread_names(chat, chat.kwargs))
+    log::warn("--template-kwargs: " + line);
   return chat;
 }
 
@@ -130,6 +133,15 @@ Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
   }();
   return {data::tokenise(segments, of.tokenizer, data::SpecialNameMeaning::text, false).ids,
           chat.ends};
+}
+
+void settle_asked(const data::ChatTemplate& chat, const std::string& where, const std::string& why,
+                  data::Conversation& conversation) {
+  try {
+    data::settle_whole(chat, where, why, "Give it a role that the template writes.", conversation);
+  } catch (const core::Error& error) {
+    throw core::Error(error.kind(), with_options(error.what(), "--template"));
+  }
 }
 
 Prompt prompt_of(const Generator& of, const std::string& text, const std::string& where) {

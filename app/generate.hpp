@@ -58,6 +58,9 @@ Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
 /// A text: of a user, an instruction or just to go on with, as the command line says. `where`
 /// begins messages. Throws: ErrorKind::command_line for an empty one.
 Prompt prompt_of(const Generator& of, const std::string& text, const std::string& where);
+/// A conversation of a file for `chat`: see data::settle_whole.
+void settle_asked(const data::ChatTemplate& chat, const std::string& where, const std::string& why,
+                  data::Conversation& conversation);
 
 /// With the sampling that applies. Throws: ErrorKind::command_line beginning with
 /// `where` for a prompt that leaves no room.

@@ -20,6 +20,7 @@
 #include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/conversation.hpp"
+#include "formats/chat/message.hpp"
 #include "generate.hpp"
 #include "model_identity.hpp"
 #include "train/run/stop.hpp"
@@ -127,14 +128,17 @@ std::vector<Asked> read_prompts(const Generator& of, const std::string& models) 
   std::vector<Asked> all;
   std::optional<data::ChatTemplate> chat;
   for (std::int64_t i = 0; i < records->size(); ++i) {
-    const core::Json record = core::plain_json(records->object(i));
+    const data::OrderedJson given = records->object(i);
+    const core::Json record = core::plain_json(given);
     const std::string where = records->where(i);
     Asked asked{.id = record.value("id", core::Json()),
                 .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16)};
     Prompt prompt;
     if (record.contains("messages")) {
       if (!chat) chat = chat_template_of(of);
-      prompt = prompt_of(of, *chat, conversation_in(*records, i), where);
+      data::Conversation asked = formats::chat::conversation_of(*records, given, where);
+      settle_asked(*chat, where, "the answer would be to another conversation", asked);
+      prompt = prompt_of(of, *chat, asked, where);
     } else if (record.contains("prompt")) {
       prompt = prompt_of(of, text_in(record, "prompt", where), where);
     } else {

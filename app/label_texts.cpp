@@ -18,6 +18,7 @@
 #include "core/python_json.hpp"
 #include "data/records/records.hpp"
 #include "data/text/text_source.hpp"
+#include "formats/chat/message.hpp"
 #include "generate.hpp"
 #include "model/family.hpp"
 #include "model/outputs.hpp"
@@ -58,9 +59,9 @@ class Labeller {
     const tokenizer::TextPart part{text, true};
     return cut(of_.tokenizer.encode(std::span(&part, 1), tokenizer::Encode::document), where);
   }
-  std::vector<std::int32_t> ids_of(const data::Conversation& conversation,
+  std::vector<std::int32_t> ids_of(const data::ChatTemplate& chat, data::Conversation conversation,
                                    const std::string& where) const {
-    const data::ChatTemplate chat = chat_template_of(of_);
+    settle_asked(chat, where, "its label is about the whole conversation", conversation);
     const auto rendered = data::render(chat, conversation, data::TrainOn::all, where);
     return cut(
         data::tokenise(rendered.segments, of_.tokenizer, data::SpecialNameMeaning::text, false).ids,
@@ -165,19 +166,24 @@ std::vector<Text> read_texts(const Generator& of, const Labeller& labeller,
                   core::name(of.options.numbers.compute), of.arguments.chat_template, identity,
                   of.arguments.template_kwargs);
   std::vector<Text> texts;
+  std::optional<data::ChatTemplate> chat;
   for (std::int64_t i = 0; i < records->size(); ++i) {
-    const core::Json record = core::plain_json(records->object(i));
+    const data::OrderedJson given = records->object(i);
+    const core::Json record = core::plain_json(given);
     const std::string where = records->where(i);
     Text text{.id = record.value("id", core::Json()),
               .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16),
               .ids = {}};
-    if (record.contains("messages"))
-      text.ids = labeller.ids_of(conversation_in(*records, i), where);
-    else if (record.contains("text"))
+    if (record.contains("messages")) {
+      if (!chat) chat = chat_template_of(of);
+      text.ids =
+          labeller.ids_of(*chat, formats::chat::conversation_of(*records, given, where), where);
+    } else if (record.contains("text")) {
       text.ids = labeller.ids_of(text_in(record, "text", where), where);
-    else
+    } else {
       core::fail(core::ErrorKind::input, {where, "there is neither \"text\" nor \"messages\"",
                                           "one of them is what gets a label", "Add one."});
+    }
     texts.push_back(std::move(text));
   }
   return texts;
@@ -237,7 +243,7 @@ int label_one(const Generator& of, const Labeller& labeller) {
     constexpr const char* where = "finetune generate";
     if (!of.arguments.is_chat) return Text{.ids = labeller.ids_of(of.arguments.second, where)};
     const data::Conversation asked{{{data::ChatRole::user, of.arguments.second, {}, {}}}, {}};
-    return Text{.ids = labeller.ids_of(asked, where)};
+    return Text{.ids = labeller.ids_of(chat_template_of(of), asked, where)};
   });
   // Every rank of a shared model takes part.
   const data::OrderedJson said = labeller.say({&text}).front();

@@ -100,7 +100,8 @@ void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> 
                      .restart = Restart::fixed,
                      .sentence = "What messages call roles, several names with commas between: "
                                  "{ user = \"customer\", assistant = \"agent, clerk\" }. Usual "
-                                 "names (human, gpt, ...) are known."},
+                                 "names (human, gpt, ...) are known; all others go to the model's "
+                                 "own template as they are."},
                     columns.roles, role_names());
   column(
       "prompt_column",
@@ -117,10 +118,11 @@ void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> 
   column("system_column",
          "Alpaca, completion and chats: column of a system message. Empty: \"system\", if present.",
          columns.system);
-  column("tools_column",
-         "Lists of messages: column of the functions the model may call, a list or its JSON text. "
-         "Empty: \"tools\", if present.",
-         columns.tools);
+  column(
+      "tools_column",
+      "Lists of messages: column of the functions the model may call, a list, its JSON text, or a "
+      "list of JSON texts. Empty: \"tools\", if present.",
+      columns.tools);
   column("label_column", "Labelled: column of the text's label. Empty: \"label\".", columns.label);
   column("tokens_column", "Tokens: column of their ids. Empty: \"input_ids\".", columns.tokens);
   column("labels_column",
@@ -166,8 +168,9 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .restart = Restart::fixed,
                 .sentence = "How conversations are written for the model. auto: as the format says "
                             "(alpaca, completion), otherwise as the model does; model: as the "
-                            "model's tokenizer_config.json says, for any format. A template that "
-                            "writes the day writes 26 July 2024 in training."},
+                            "model says (chat_template.jinja, else tokenizer_config.json or "
+                            "chat_template.json), for any format. A template that writes the day "
+                            "writes 26 July 2024 in training."},
                data.chat_template, choices);
   table.text({.name = "model_template",
               .restart = Restart::fixed,
@@ -179,7 +182,8 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .restart = Restart::fixed,
                 .sentence = "Names that the chat template is given beside the messages: { "
                             "enable_thinking = false, reasoning_effort = \"high\" }. What a sample "
-                            "has in a column \"chat_template_kwargs\" comes over them."},
+                            "has in a column \"chat_template_kwargs\" comes over them. One that "
+                            "the template does not read is warned about."},
                data.columns.template_kwargs);
   table.choice({.name = "train_on",
                 .restart = Restart::fixed,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/json.hpp"
+#include "support/files.hpp"
 #include "support/folders.hpp"
 #include "support/residence.hpp"
 
@@ -87,6 +88,13 @@ TEST_F(GenerateTemplate, IsGivenNames) {
   ASSERT_NE(plain, add);
   const std::string mood = R"({"mood": "glad: "})";
   EXPECT_EQ(text({"Count.", "--chat", "--template-kwargs", mood}), glad);
+  const Outcome misspelt = run({"Count.", "--chat", "--template-kwargs", R"({"moods": "x"})"});
+  EXPECT_EQ(misspelt.out, plain + "\n") << misspelt.text();
+  EXPECT_EQ(count(misspelt.err,
+                  "--template-kwargs: the chat template does not read \"moods\", so "
+                  "it changes nothing (did you mean \"mood\"?)."),
+            1)
+      << misspelt.err;
   const std::string messages = R"("messages": [{"role": "user", "content": "Count."}])";
   std::ofstream(folder / "prompts.jsonl")
       << "{" << messages << "}\n{" << messages << R"(, "chat_template_kwargs": )" << mood << "}\n{"
@@ -111,6 +119,52 @@ TEST_F(GenerateTemplate, IsGivenNames) {
     EXPECT_TRUE(outcome.ended_with(64)) << outcome.text();
     EXPECT_EQ(count(outcome.err, "--template-kwargs"), 1) << outcome.err;
   }
+}
+
+TEST_F(GenerateTemplate, IsGivenWholeMessages) {
+  const fs::path folder = empty_folder("generate.messages"),
+                 golden = source_folder() / "tests/golden";
+  fs::copy(golden / "models/llama", folder / "model");
+  fs::copy_file(golden / "tokenizers/llama3/tokenizer.json", folder / "model/tokenizer.json");
+  std::ofstream(folder / "model/tokenizer_config.json") << R"({"eos_token": "<|end_of_text|>"})";
+  std::ofstream(folder / "model/chat_template.jinja")
+      << "{% for m in messages %}"
+         "{% if m.role not in ['system', 'user', 'assistant', 'tool'] %}"
+         "{{ raise_exception('no role ' + m.role) }}{% endif %}"
+         "{% if m.content is string %}{{ m.content }}{% elif m.content %}"
+         "{{ m.content | map(attribute='text') | join }}{% endif %}{{ m.reasoning_content or '' }}"
+         "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments.n }}"
+         "{% endfor %}{% endfor %}";
+  const auto run = [&](const Words& more) {
+    Words words = {"generate", "model", "--max-tokens", "8", "--dtype", "fp32"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_finetune(1, words, folder);
+  };
+  const auto write = [&](const std::string& messages) {
+    std::ofstream(folder / "prompts.jsonl") << R"({"messages": [)" << messages << "]}\n";
+  };
+  const Outcome plain = run({"Count 1, then add2 more.", "--chat"});
+  ASSERT_EQ(plain.exit_code, 0) << plain.text();
+  write(R"({"role": "developer", "content": "Count"},
+           {"role": "user", "content": [{"type": "text", "text": " 1,"}]},
+           {"role": "assistant", "content": null, "reasoning_content": " then ",
+            "tool_calls": [{"function": {"name": "add", "arguments": {"n": 2}}}]},
+           {"role": "ipython", "content": " more."})");
+  // A record is a line.
+  std::string line = file_text(folder / "prompts.jsonl");
+  std::erase(line, '\n');
+  std::ofstream(folder / "prompts.jsonl") << line << "\n";
+  const Outcome whole = run({"--file", "prompts.jsonl", "-o", "whole.jsonl"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.text();
+  EXPECT_EQ(
+      core::Json::parse(file_text(folder / "whole.jsonl")).at("text").get<std::string>() + "\n",
+      plain.out);
+  write(R"({"role": "critic", "content": "No."}, {"role": "user", "content": "Count."})");
+  const Outcome refused = run({"--file", "prompts.jsonl", "-o", "refused.jsonl"});
+  EXPECT_TRUE(refused.ended_with(65)) << refused.text();
+  EXPECT_NE(refused.err.find("prompts.jsonl:1: message 1 has the role \"critic\""),
+            std::string::npos)
+      << refused.err;
 }
 
 }  // namespace

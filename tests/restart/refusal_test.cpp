@@ -106,7 +106,7 @@ TEST_P(Refusal, OfOtherMasksOfTheSameTokensShowsAConversationBothWays) {
   expect_message(said_from(refused, "error: data.json"), "error: data.json",
                  {"output/step-0000000003", "data.allow_changed", "23 of 23",
                   "data.json:1: entry 1", "+ one0", "+ one0<|end_of_text|>"});
-  expect_line_about(refused.out, {"46 of 46", "<|end_of_text|> 0"});
+  expect_line_about(refused.out, {"46 of 46", "none ends with <|end_of_text|>"});
   // Where nobody knows what the run was trained on, what is read now is shown.
   const Outcome alone = job.run(GetParam(), {"data.cache=false"});
   EXPECT_EQ(alone.exit_code, 78);

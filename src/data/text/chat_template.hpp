@@ -22,8 +22,7 @@ struct ChatTemplate {
   std::string text;            ///< Jinja: decides tokens, so it is compared and hashed
   std::string for_tools = {};  ///< of conversations with functions on offer; empty: the same
   std::string stop = {};       ///< the token that ends an answer; empty: it writes none
-  std::vector<std::int32_t> ends =
-      {};  ///< at which an answer of the model is over: end_tokens, stop
+  std::vector<std::int32_t> ends = {};  ///< end generation: data::end_tokens, and `stop`
   /// The file that it was read from, of a model or an adapter; empty: it is one of this program.
   std::string file = {};
   std::string tools_file = {};  ///< that for_tools was read from
@@ -40,7 +39,8 @@ struct Rendered {
 
 /// The conversation with its markup, by `chat.writer`. What an assistant says is trained, with its
 /// markup from behind the prompt up to and including the tokens that end its turn; or what the
-/// template marks by {% generation %}. An answer that is empty or that the data exclude is not.
+/// template marks by {% generation %}. Of an empty answer only what ends it is trained, of one that
+/// the data exclude nothing.
 /// Messages after the last answer are left out: nothing could be learned from them.
 /// Throws: ErrorKind::input beginning with `where` for what the template cannot write: turns that
 /// do not alternate where they must, tools that it does not know, no message at all; and where it

@@ -297,8 +297,12 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
         std::make_unique<data::TextSource>(std::move(reader), format, columns, policy, tokenizer));
   }
   require_other_files(input, part, sources);
-  if (policy.chat && trains)
+  if (policy.chat && trains) {
     log::info("conversations are written by " + data::in_words(*policy.chat));
+    for (const std::string& line :
+         data::unread_names(*policy.chat, input.settings.columns.template_kwargs))
+      log::warn("data.template_kwargs: " + line);
+  }
   return sources;
 }
 
