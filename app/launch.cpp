@@ -11,6 +11,7 @@
 #include "cli.hpp"
 #include "comm/agree.hpp"
 #include "comm/environment.hpp"
+#include "comm/interrupted.hpp"
 #include "comm/nccl/nccl_settings.hpp"
 #include "comm/watch/watchdog.hpp"
 #include "commands.hpp"
@@ -96,6 +97,9 @@ int launch(const comm::Environment& env, int argc, char** argv) {
     if (finds_lr) return train::find_lr(input, plan, world, groups, registry, arguments.lr_range);
     train::Run run(input, plan, world, groups, registry);
     return run.loop(env);
+  } catch (const comm::Interrupted& left) {
+    log::info(fmt::format("stopped before the first step: {}", left.what()));
+    return core::exit_resubmit_older;
   } catch (const std::exception& error) {
     return env.report(error);
   }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "restart/job.hpp"
+#include "support/messages.hpp"
 
 namespace finetune::tests::left_step_test {
 namespace {
@@ -140,6 +141,28 @@ TEST(LeftValidation, IsDoneAgainWhereverItWas) {
   EXPECT_TRUE(left.checkpoint_bytes(5) == straight.checkpoint_bytes(5));
   EXPECT_EQ(left.run(ranks).exit_code, 0);
   expect_same_metrics(left, straight);
+}
+
+TEST(LeftTokenising, StopsAllRanksBeforeTheFirstStep) {
+  for (const int ranks : {1, 3}) {
+    const std::string name = ".r" + std::to_string(ranks);
+    const std::vector<std::string> deck = long_steps("FULL_SHARD");
+    const Job straight("left.tokens.straight" + name, deck), left("left.tokens" + name, deck);
+    core::Json samples = core::Json::array();
+    for (int i = 0; i < 7000; ++i)
+      samples.push_back({{"instruction", "Say " + std::to_string(i)}, {"output", "yes"}});
+    for (const Job* job : {&straight, &left})
+      write_file(job->data(), samples.dump());
+    ASSERT_EQ(straight.run(ranks).exit_code, 0);
+    const Outcome stopped =
+        run_with_fault(left, ranks, "tokenise.unit:" + std::to_string(ranks - 1) + ":1:usr1");
+    EXPECT_EQ(stopped.exit_code, exit_resubmit_older) << stopped.text();
+    // Too few tokens to be worth a file.
+    expect_line_about(stopped.out, {"first step", "0 of 7,000"});
+    EXPECT_TRUE(left.metrics().empty());
+    EXPECT_EQ(left.run(ranks).exit_code, 0);
+    expect_same_metrics(left, straight);
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 if(NOT DEFINED BUDGET)
-  set(BUDGET 742)
+  set(BUDGET 740)
 endif()
 
 set(searches "(find|starts_with|ends_with|contains|says|has|holds|begins|count|expect_[a-z_]+)[(]([^|\"]*, *\n? *)?")

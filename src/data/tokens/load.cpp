@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -22,6 +23,7 @@
 #include "data/tokens/detail/refuse.hpp"
 #include "data/tokens/detail/shared_index.hpp"
 #include "data/tokens/detail/spool.hpp"
+#include "data/tokens/detail/unfinished.hpp"
 
 namespace finetune::data {
 namespace {
@@ -171,6 +173,7 @@ Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Js
       NewCacheFile file(ranks, target);
       Gathered gathered = gather_in_file(ranks.world, assembly, file.path(), describe);
       file.publish();
+      if (ranks.node.is_root()) remove_unfinished(target);
       loaded.cache_file = target;
       return gathered;
     } catch (const comm::AgreedError& error) {
@@ -201,6 +204,37 @@ Loaded open_cached(const SampleSource& source, const DatasetOptions& options,
   return loaded;
 }
 
+/// This rank's part of `size` samples. Collective on the world. Throws: comm::Interrupted if the
+/// ranks leave in the midst of it.
+Part tokenise(const DataRanks& ranks, const SampleSource& source, std::int64_t size, Layout layout,
+              const DatasetOptions& options, const CacheOptions& cache, const fs::path& target,
+              int num_threads) {
+  const comm::Communicator& world = ranks.world;
+  const std::int64_t most_of_a_rank = (size + world.size() - 1) / world.size();
+  PartWork work{.num_threads = num_threads,
+                .target = target,
+                .keep_after_tokens = cache.keep_after_tokens,
+                .leave = ranks.leave,
+                .num_units = (most_of_a_rank + samples_per_unit - 1) / samples_per_unit};
+  if (work.leave.begin) work.leave.begin(work.num_units);
+  PartOutcome outcome = tokenise_part(
+      source, {first_of(world, size, world.rank()), first_of(world, size, world.rank() + 1)},
+      layout, options, Part(target.empty() ? fs::path() : cache.folder, cache.memory_bytes), work);
+  comm::agree_all(world, [&] {
+    if (outcome.error) std::rethrow_exception(outcome.error);
+  });
+  std::int64_t counts[] = {outcome.num_known, outcome.num_kept};
+  world.all_reduce(std::span<std::int64_t>(counts), comm::Reduce::sum);
+  if (outcome.is_left)
+    throw comm::Interrupted(
+        fmt::format("{} of {} samples of the {} are tokenised and kept for the next start",
+                    core::with_commas(counts[1]), core::with_commas(size), options.name));
+  if (counts[0] > 0)
+    log::info(fmt::format("{}: {} of {} samples were tokenised by an earlier start", options.name,
+                          core::with_commas(counts[0]), core::with_commas(size)));
+  return std::move(outcome.part);
+}
+
 }  // namespace
 
 Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
@@ -227,11 +261,8 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
   const std::int64_t size = comm::agree(world, [&] { return source.size(); });
   comm::require_equal(world, "number of samples in the " + options.name, std::to_string(size));
   const std::int64_t first = first_of(world, size, world.rank());
-  const Part part = comm::agree(world, [&] {
-    return tokenise_part(source, first, first_of(world, size, world.rank() + 1), layout, options,
-                         Part(is_written ? cache.folder : fs::path(), cache.memory_bytes),
-                         num_threads);
-  });
+  const Part part = tokenise(ranks, source, size, layout, options, cache,
+                             is_written ? target : fs::path(), num_threads);
   DataReport report = merge(world, source, part, first);
   add_places(report, source);
   comm::agree_all(world, [&] { require_usable(source, layout, report, options); });

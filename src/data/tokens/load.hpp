@@ -43,6 +43,9 @@ struct Loaded {
 /// model's vocabulary, samples that `options` refuse, or no sample left. ErrorKind::deck if the
 /// ranks see different numbers of samples. ErrorKind::io or ErrorKind::create for a cache that is
 /// required and cannot be written; others are warned about, and the tokens kept in memory.
+/// comm::Interrupted where `ranks.leave` says so. What was tokenised then, or before a process
+/// died, lies next to the cache (CacheOptions::keep_after_tokens), and a later start on any number
+/// of ranks does not tokenise it again.
 Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
             const DatasetOptions& options, const CacheOptions& cache = {}, int num_threads = 1);
 

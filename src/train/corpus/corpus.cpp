@@ -311,9 +311,9 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
 
 Corpus load_corpus(const DataInput& input, const Registry& registry,
                    const data::CacheOptions& cache, const plan::BatchPlan& plan,
-                   const world::World& world) {
-  DataSets sets =
-      load_data(input, registry, {world.world, world.node}, cache, at::get_num_threads());
+                   const world::World& world, comm::Leave leave) {
+  DataSets sets = load_data(input, registry, {world.world, world.node, std::move(leave)}, cache,
+                            at::get_num_threads());
   return comm::agree(world.world, [&] {
     return make_corpus(input, std::move(sets), plan, world.batch.size(), world.batch.rank());
   });

@@ -70,10 +70,11 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
                    std::int64_t batch_size, std::int64_t batch_rank);
 
 /// Loads and prints what was read. Collective on the world.
-/// Throws: comm::AgreedError; see load_data.
+/// Throws: comm::AgreedError; see load_data. comm::Interrupted if the ranks `leave` before all is
+/// tokenised.
 Corpus load_corpus(const DataInput& input, const Registry& registry,
                    const data::CacheOptions& cache, const plan::BatchPlan& plan,
-                   const world::World& world);
+                   const world::World& world, comm::Leave leave);
 
 /// Refuses a tokenizer whose ids the model's embedding does not have.
 void require_vocabulary(const tokenizer::Tokenizer& tokenizer,

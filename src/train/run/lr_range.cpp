@@ -25,6 +25,7 @@
 #include "train/run/detail/state.hpp"
 #include "train/run/detail/tally.hpp"
 #include "train/run/stop.hpp"
+#include "train/run/stop_vote.hpp"
 #include "train/step/step.hpp"
 
 namespace finetune::train {
@@ -82,7 +83,9 @@ class Sweep {
         world_(world),
         output_(input.train.output, input.checkpoint, core::Json(), world),
         corpus_(load_corpus(data_input(input), registry,
-                            cache_options(input.data, input.train.output), plan.batch, world)),
+                            cache_options(input.data, input.train.output), plan.batch, world,
+                            leave_when(world.world, stop_is_asked,
+                                       [since = core::Stopwatch()] { return since.seconds(); }))),
         state_(state_input(input), plan, world, groups),
         ahead_(corpus_.training, range.num_steps),
         tally_(yardstick_of(input, plan, world), {}),

@@ -54,10 +54,19 @@ core::Json choice_of(const Input& input, const plan::Plan& plan) {
   return input.chosen.any() ? describe_choice(plan, input.chosen) : core::Json();
 }
 
+double run_clock_s() {
+  static const core::Stopwatch since_start;
+  return since_start.seconds();
+}
+
 Corpus corpus_of(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
                  const world::World& world) {
-  Corpus corpus = load_corpus(data_input(input), registry,
-                              cache_options(input.data, input.train.output), plan, world);
+  const TimeLimit limit(input.train.max_seconds, 0);
+  Corpus corpus = load_corpus(
+      data_input(input), registry, cache_options(input.data, input.train.output), plan, world,
+      leave_when(
+          world.world, [limit] { return stop_is_asked() || limit.is_overdue(process_age_s()); },
+          run_clock_s));
   if (input.metrics.answers > 0 && !corpus.questions) {
     log::warn(
         corpus.has_answers
@@ -66,11 +75,6 @@ Corpus corpus_of(const Input& input, const Registry& registry, const plan::Batch
             : "metrics.answers is set, but running text asks no questions: nothing is answered");
   }
   return corpus;
-}
-
-double run_clock_s() {
-  static const core::Stopwatch since_start;
-  return since_start.seconds();
 }
 
 }  // namespace

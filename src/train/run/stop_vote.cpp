@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -77,6 +78,29 @@ bool StopVote::count() {
       std::clamp(std::ceil(1e6 * look_s / std::max(pass_us, 1e-3)), 1.0, most_passes));
   if (core::fault::hit("stop.vote") == core::fault::FaultAction::flip) interval_ = 1;
   return votes_[0] != 0;
+}
+
+comm::Leave leave_when(const comm::Communicator& world, StopVote::Asked asked,
+                       StopVote::Clock clock) {
+  struct Work {
+    bool cannot_go_on = false;
+    std::optional<StopVote> vote = {};
+  };
+  const auto work = std::make_shared<Work>();
+  const auto wants_to = [work = work.get(), asked = std::move(asked)] {
+    return work->cannot_go_on || asked();
+  };
+  return {.begin =
+              [=](std::int64_t num_units) {
+                work->cannot_go_on = false;
+                work->vote.emplace(world, StopVote::Passes::apart, wants_to, clock);
+                work->vote->begin_step(num_units);
+              },
+          .after_unit =
+              [=](bool cannot_go_on) {
+                work->cannot_go_on = work->cannot_go_on || cannot_go_on;
+                return work->vote->after_pass();
+              }};
 }
 
 }  // namespace finetune::train

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/group.hpp"
+#include "comm/interrupted.hpp"
 
 namespace finetune::train {
 
@@ -67,5 +68,10 @@ class StopVote {
   double began_ = 0;
   int silent_steps_ = 0;
 };
+
+/// For long work before the first step: the ranks leave it once `asked` is true on any of them.
+/// Collective where the returned functions are.
+comm::Leave leave_when(const comm::Communicator& world, StopVote::Asked asked,
+                       StopVote::Clock clock);
 
 }  // namespace finetune::train

@@ -28,13 +28,26 @@ TEST(TokenCacheChild, Loads) {
   EXPECT_EQ(setup.load().dataset.num_samples(), 41);
 }
 
+constexpr std::int64_t many = 30'000;
+
+/// Likewise, so many that it takes several blocks to keep them.
+TEST(TokenCacheChild, LoadsMany) {
+  const char* folder = std::getenv("FINETUNE_TEST_CACHE");
+  if (folder == nullptr) GTEST_SKIP() << "the tests below start it";
+  CacheSetup setup({}, many);
+  setup.cache.folder = folder;
+  setup.cache.keep_after_tokens = 0;
+  EXPECT_EQ(setup.load().dataset.num_samples(), many);
+}
+
 /// Exit status of a child of this program that loads `setup` with a fault. The data are the same in
 /// another file, so the cache's file is the same.
-int run_child(const CacheSetup& setup, const std::string& fault) {
+int run_child(const CacheSetup& setup, const std::string& fault,
+              const std::string& what = "Loads") {
   const std::string command = "FINETUNE_FAULT=" + fault +
                               " FINETUNE_TEST_CACHE=" + setup.cache.folder.string() + " " +
                               fs::read_symlink("/proc/self/exe").string() +
-                              " --gtest_filter=TokenCacheChild.Loads > /dev/null 2>&1";
+                              " --gtest_filter=TokenCacheChild." + what + " > /dev/null 2>&1";
   return std::system(command.c_str());
 }
 
@@ -94,6 +107,21 @@ TEST(TokenCache, WhatAKilledWriterLeftIsRemovedLater) {
     ASSERT_EQ(names.size(), 1u) << point;
     EXPECT_TRUE(names[0].ends_with(".h5")) << names[0];
   }
+}
+
+TEST(TokenCache, WhatAKilledProcessTokenisedIsNotTokenisedAgain) {
+  const CacheSetup setup({}, many);
+  const std::string expected =
+      tests::kept(load({}, setup.source, setup.layout, setup.options, CacheOptions{}));
+  setup.source.num_read = 0;
+  ASSERT_NE(run_child(setup, "tokenise.unit:*:25:kill", "LoadsMany"), 0);
+  EXPECT_EQ(tests::cached_in(setup.folder).size(), 1u);
+  EXPECT_EQ(tests::kept(setup.load()), expected);
+  EXPECT_LT(setup.source.num_read, many - 15'000) << "blocks are of a megabyte";
+  EXPECT_GE(setup.source.num_read, many - 25'000);
+  const auto names = tests::cached_in(setup.folder);
+  ASSERT_EQ(names.size(), 1u);
+  EXPECT_TRUE(names[0].ends_with(".h5")) << names[0];
 }
 
 TEST(TokenCache, WhatAnotherWriterStillWritesStays) {

@@ -20,6 +20,7 @@
 #include "core/log.hpp"
 #include "data/records/records.hpp"
 #include "data/tokens/detail/file_digest.hpp"
+#include "data/tokens/detail/unfinished.hpp"
 
 namespace finetune::data {
 namespace {
@@ -101,6 +102,13 @@ void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t 
       fail("has a label inside of a text");
     if (arrays.targets[at] != num_targets(sample)) fail("counts trained tokens that are not there");
   }
+}
+
+/// Nobody is to wait for longer than that in a queue and find nothing.
+bool is_forgotten(const fs::path& path) {
+  constexpr std::int64_t kept_s = 30 * 24 * 3600;
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtim.tv_sec > kept_s;
 }
 
 bool is_left_over(const fs::path& path) {
@@ -214,10 +222,13 @@ void NewCacheFile::publish() {
 void remove_leftovers(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-    if (i->path().filename().string().find(temporary_mark) == std::string::npos) continue;
+    const bool is_temporary =
+        i->path().filename().string().find(temporary_mark) != std::string::npos;
+    if (!is_temporary && !is_unfinished(i->path())) continue;
     try {
       std::error_code ignored;
-      if (is_left_over(i->path())) fs::remove(i->path(), ignored);
+      if (is_temporary ? is_left_over(i->path()) : is_forgotten(i->path()))
+        fs::remove(i->path(), ignored);
     } catch (const core::Error&) {
       continue;  // another user's, or gone
     }

@@ -58,7 +58,8 @@ class NewCacheFile {
 };
 
 /// Removes files that writers left in `folder`: those that nobody holds a lock on and nobody has
-/// written to for ten minutes (a day, where the file system has no locks).
+/// written to for ten minutes (a day, where the file system has no locks); and what was tokenised
+/// in starts that did not come to an end a month ago.
 void remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace finetune::data

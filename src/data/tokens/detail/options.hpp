@@ -44,6 +44,8 @@ struct CacheOptions {
   std::filesystem::path folder;  ///< empty: tokens are in the memory of every rank
   /// What a rank holds in memory of its part before it goes to a file.
   std::int64_t memory_bytes = std::int64_t{256} << 20;
+  /// What a rank tokenises before it keeps samples for a start that follows if this one is stopped.
+  std::int64_t keep_after_tokens = std::int64_t{1} << 20;
   bool is_required = false;   ///< a cache that cannot be written is an error, not a warning
   bool is_read_only = false;  ///< what is there is used, and nothing written
 };

@@ -4,81 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <exception>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/fault.hpp"
+#include "data/tokens/detail/made.hpp"
 #include "data/tokens/detail/show.hpp"
+#include "data/tokens/detail/unfinished.hpp"
 
 namespace finetune::data {
 namespace {
-
-/// A sample as read, in the form in which it is kept.
-struct Made {
-  std::vector<PackedToken> tokens;
-  core::Digest digest = {};
-  std::uint32_t oddities = 0;
-  std::vector<TrainedAnswer> answers = {};
-  bool has_turns = false;
-  std::exception_ptr error;
-};
-
-void check_ids(const SampleSource& source, std::int64_t i, const Tokens& tokens,
-               const DatasetOptions& options) {
-  const std::int64_t vocab_size = options.vocab_size;
-  const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
-  auto bad = tokens.ids.begin();
-  for (; bad != tokens.ids.end(); ++bad) {
-    const bool is_label =
-        options.num_labels > 0 &&
-        tokens.labels[static_cast<std::size_t>(bad - tokens.ids.begin())] != not_trained;
-    if (!is_label && outside(*bad)) break;
-  }
-  if (bad == tokens.ids.end()) return;
-  core::fail(core::ErrorKind::input,
-             {source.where(i), fmt::format("holds the token id {}", *bad),
-              fmt::format("the model's vocabulary has {} entries, ids 0 to {}", vocab_size,
-                          vocab_size - 1),
-              "Use the tokenizer that belongs to the model."});
-}
-
-Made make(const SampleSource& source, std::int64_t i, const DatasetOptions& options) {
-  Made made;
-  try {
-    SourceSample sample = source.sample(i);
-    const Tokens& tokens = sample.tokens;
-    core::check(tokens.ids.size() == tokens.labels.size(), "every token has a label");
-    check_ids(source, i, tokens, options);
-    made.tokens.reserve(tokens.ids.size());
-    for (std::size_t l = 0; l < tokens.ids.size(); ++l)
-      made.tokens.emplace_back(tokens.ids[l], tokens.labels[l] != not_trained);
-    made.digest = core::digest(std::as_bytes(std::span(made.tokens)));
-    made.oddities = sample.oddities;
-    made.answers = std::move(sample.answers);
-    made.has_turns = sample.has_turns;
-  } catch (...) {
-    made.error = std::current_exception();
-  }
-  return made;
-}
-
-/// Samples [begin, begin + made.size()), by as many threads as there are.
-void make_all(const SampleSource& source, std::int64_t begin, std::span<Made> made,
-              const DatasetOptions& options, int num_threads) {
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t k = next++; k < made.size(); k = next++)
-      made[k] = make(source, begin + static_cast<std::int64_t>(k), options);
-  };
-  std::vector<std::jthread> threads;
-  for (int t = 1; t < num_threads && static_cast<std::size_t>(t) < made.size(); ++t)
-    threads.emplace_back(work);
-  work();
-}
 
 /// Whether nothing of it would be trained. In a sequence of its own the first token is never a
 /// target; a document's first token follows the document before.
@@ -211,28 +149,63 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
   part.lengths.append(std::ssize(tokens));
 }
 
+/// Samples from i on: few at a time, as a sample may be a whole book.
+std::vector<Made> make_some(const SampleSource& source, std::int64_t i, std::int64_t end,
+                            const DatasetOptions& options, int num_threads) {
+  const std::int64_t at_once = num_threads > 1 ? 16 * num_threads : 1;
+  std::vector<Made> made(static_cast<std::size_t>(std::min(at_once, end - i)));
+  make_all(source, i, made, options, num_threads);
+  return made;
+}
+
 }  // namespace
 
-Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t end, Layout layout,
-                   const DatasetOptions& options, Part part, int num_threads) {
-  // Few at a time: a sample may be a whole book.
-  const std::int64_t at_once = num_threads > 1 ? 16 * num_threads : 1;
-  const std::vector<std::int32_t> model_ends = source.model_ends();
-  for (const std::int32_t id : model_ends)
-    part.ends.emplace(id, 0);
-  std::vector<Made> made(
-      static_cast<std::size_t>(std::min(at_once, std::max<std::int64_t>(0, end - begin))));
-  for (; begin < end; begin += at_once) {
-    const auto some =
-        std::span(made).first(static_cast<std::size_t>(std::min(at_once, end - begin)));
-    make_all(source, begin, some, options, num_threads);
-    for (std::size_t k = 0; k < some.size(); ++k) {
-      if (some[k].error) std::rethrow_exception(some[k].error);
-      add(part, source, begin + static_cast<std::int64_t>(k), some[k], layout, options, model_ends);
-      some[k] = {};
+PartOutcome tokenise_part(const SampleSource& source, Share samples, Layout layout,
+                          const DatasetOptions& options, Part part, const PartWork& work) {
+  PartOutcome outcome{.part = std::move(part)};
+  UnfinishedWriter kept(work.target, work.keep_after_tokens);
+  std::int64_t units = 0;
+  const auto leaves = [&] {
+    return work.leave.after_unit && ++units < work.num_units &&
+           work.leave.after_unit(outcome.error != nullptr);
+  };
+  try {
+    const std::vector<std::int32_t> model_ends = source.model_ends();
+    for (const std::int32_t id : model_ends)
+      outcome.part.ends.emplace(id, 0);
+    UnfinishedReader known =
+        work.target.empty() ? UnfinishedReader() : UnfinishedReader(work.target);
+    for (std::int64_t i = samples.first; i < samples.last && !outcome.is_left;) {
+      std::vector<Made> made = known.take(i, samples.last, options);
+      const bool is_known = !made.empty();
+      if (!is_known)
+        made = make_some(source, i, std::min(samples.last, known.next(i).value_or(samples.last)),
+                         options, work.num_threads);
+      for (std::size_t k = 0; k < made.size(); ++k) {
+        if (made[k].error) std::rethrow_exception(made[k].error);
+        add(outcome.part, source, i + static_cast<std::int64_t>(k), made[k], layout, options,
+            model_ends);
+      }
+      if (is_known)
+        outcome.num_known += std::ssize(made);
+      else
+        kept.add(i, made);
+      const std::int64_t before = (i - samples.first) / samples_per_unit;
+      i += std::ssize(made);
+      for (std::int64_t u = before; u < (i - samples.first) / samples_per_unit; ++u) {
+        core::fault::hit("tokenise.unit");
+        outcome.is_left = outcome.is_left || leaves();
+      }
     }
+  } catch (...) {
+    outcome.error = std::current_exception();
   }
-  return part;
+  // Ranks leave together: who is done, or cannot go on, says so until all know.
+  while (work.leave.after_unit && !outcome.is_left && units + 1 < work.num_units)
+    outcome.is_left = leaves();
+  if (outcome.is_left) kept.flush();
+  outcome.num_kept = outcome.num_known + kept.num_kept();
+  return outcome;
 }
 
 }  // namespace finetune::data

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "comm/communicator.hpp"
+#include "comm/interrupted.hpp"
 
 namespace finetune::data {
 
@@ -12,6 +13,7 @@ namespace finetune::data {
 struct DataRanks {
   comm::Communicator world;
   comm::Communicator node;  ///< the ranks that see the same local files
+  comm::Leave leave = {};   ///< of long work, where some rank is to stop
 };
 
 /// [first, last) of things that are shared out.
