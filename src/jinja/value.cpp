@@ -79,6 +79,7 @@ Value Value::from_json(const nlohmann::ordered_json& json, const Origin& origin)
     case nlohmann::ordered_json::value_t::object: {
       Mapping mapping;
       mapping.element = origin.element;
+      mapping.is_part = origin.element != Origin::none;
       mapping.items.reserve(json.size());
       for (const auto& [key, value] : json.items())
         mapping.items.emplace_back(Text(key, origin), from_json(value, origin));

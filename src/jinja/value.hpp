@@ -59,6 +59,7 @@ struct Mapping {
   bool is_namespace = false;  ///< {% set ns.key = ... %} may write to it
   /// What it is part of, if it was reached from an element of the data, or made of what one says.
   std::int32_t element = Origin::none;
+  bool is_part = false;  ///< something inside of that element, such as a call in a message
 
   const Value* find(const Value& key) const;
   const Value* named(std::string_view key) const;

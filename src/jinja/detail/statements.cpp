@@ -194,7 +194,10 @@ Flow For::iterate(const Value& all, std::int64_t depth0, Run& run, const ScopePt
     else
       own = inside(scope);
     const Value& item = round->items[round->index];
-    const TurnOf turn(run, target.name);
+    // A part of a message, such as a call, begins none where its message has none.
+    const bool is_part = item.is_mapping() && item.mapping().is_part;
+    std::optional<TurnOf> turn;
+    if (!is_part || run.turn != Origin::none) turn.emplace(run, target.name);
     if (item.is_mapping()) run.reach(item.mapping().element, Reach::looped);
     own->set(run.symbols.loop, loop);
     target.assign(item, run, own);

@@ -92,6 +92,72 @@ TEST(AnswersEnd, BehindWhatClosesACall) {
       "user: q\nassistant: ‹[find]›\ntool: r\nassistant: ‹b›\n");
 }
 
+/// The last message behind the loop over those before it, with `end` behind an answer.
+std::string with_last_apart(const std::string& end) {
+  const std::string said =
+      "<{{ m.role[0] }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}<call>"
+      "{{ c.function.name }}</call>{% endfor %}";
+  return "{% for m in messages[:-1] %}" + said + "<e>{% endfor %}{% set m = messages[-1] %}" +
+         said + "{{ '<e>' if m.role != 'assistant' }}" + end + prompt;
+}
+
+TEST(Answers, OfALastMessageThatIsWrittenApartAreWhole) {
+  constexpr const char* asked = R"({"role": "user", "content": "q"},)";
+  constexpr const char* calls =
+      R"({"role": "assistant", "content": "a", "tool_calls":
+          [{"type": "function", "function": {"name": "find", "arguments": {}}},
+           {"type": "function", "function": {"name": "look", "arguments": {}}}]})";
+  constexpr const char* empty = R"({"role": "assistant", "content": ""})";
+  const std::string said = "<u>q<e><a>‹a<call>find</call><call>look</call><e>›";
+  for (const char* end : {"{{ '<e>' if m.role == 'assistant' }}", ""}) {
+    const auto chat = own_template(with_last_apart(end), {"<e>"});
+    EXPECT_EQ(written(chat, talk(std::string(asked) + calls)), said) << end;
+    EXPECT_EQ(written(chat, talk(std::string(asked) + empty)), "<u>q<e><a>‹<e>›") << end;
+    EXPECT_EQ(written(chat, talk(std::string(asked) + calls + "," + asked + empty)),
+              said + "<u>q<e><a>‹<e>›")
+        << end;
+  }
+}
+
+TEST(AnswersEnd, WithoutTheHeaderThatStandsInFrontOfAnEmptyOne) {
+  const auto chat = own_template(std::string("{% for m in messages %}<{{ m.role[0] }}>{{ '\\n' }}"
+                                             "{{ m.content if loop.last else m.content[:1] }}"
+                                             "{{ '<e>\\n' if not loop.last }}{% endfor %}"
+                                             "{% if add_generation_prompt %}{{ '<a>\\n' }}"
+                                             "{% endif %}"),
+                                 {"<e>"});
+  EXPECT_EQ(written(chat, talk(R"({"role": "user", "content": "q"},
+                                  {"role": "assistant", "content": ""})")),
+            "<u>\nq<e>\n<a>\n‹<e>›");
+  // What is said is left out of a turn that is not the last.
+  const auto thinks = own_template(
+      std::string("{% for m in messages %}<{{ m.role[0] }}>"
+                  "{% if m.reasoning_content and loop.last %}[{{ m.reasoning_content }}]"
+                  "{{ '\\n\\n' }}{% endif %}{{ m.content }}{{ '<e>' if not loop.last }}"
+                  "{% endfor %}") +
+          prompt,
+      {"<e>"});
+  EXPECT_EQ(written(thinks, talk(R"({"role": "user", "content": "q"},
+                                    {"role": "assistant", "content": "",
+                                     "reasoning_content": "r"})")),
+            "<u>q<e><a>‹[r]\n\n<e>›");
+}
+
+TEST(AnswersEnd, WithTheTokenOfTheResultBehindTheLastCall) {
+  const auto chat = own_template(
+      std::string("{% for m in messages %}{% if m.role == 'tool' %}<t>{{ m.name + m.content }}"
+                  "{% else %}<{{ m.role[0] }}>{{ m.content or '' }}{% for c in m.tool_calls or [] "
+                  "%}<call>{{ c.function.name }}</call>{% endfor %}{{ '<e>' if not m.tool_calls }}"
+                  "{% endif %}{% endfor %}") +
+          prompt,
+      {"<e>", "<t>"});
+  EXPECT_EQ(written(chat, talk(R"({"role": "user", "content": "q"},
+                                  {"role": "assistant", "content": null, "tool_calls":
+                                   [{"type": "function", "function":
+                                     {"name": "find", "arguments": {}}}]})")),
+            "<u>q<e><a>‹<call>find</call><t>›");
+}
+
 TEST(AnswersEnd, NotInWhatOthersSayBehindThem) {
   const data::Conversation named =
       talk(R"({"role": "user", "content": "is <e> one?"}, {"role": "assistant", "content": "a"})");

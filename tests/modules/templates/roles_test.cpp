@@ -156,6 +156,12 @@ TEST(Roles, ThatATemplateDoesNotWrite) {
   EXPECT_EQ(ignored.trained, "");
   EXPECT_EQ(ignored.left_out,
             "message 1 has the role \"critic\", which the chat template does not write");
+  const Written calls =
+      written(chat, R"({"role": "user", "content": "q"}, {"role": "agent", "content": null,
+                        "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                       {"role": "assistant", "content": "a"})");
+  EXPECT_EQ(calls.text, "<u>q<e><a>a<e>");
+  EXPECT_EQ(calls.trained, "");
   // What it says is not written, and decides something all the same.
   const Written control = written(chat, first_of("control"));
   EXPECT_EQ(control.text, "<1><u>q<e><a>a<e>");

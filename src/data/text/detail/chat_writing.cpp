@@ -192,7 +192,11 @@ void ChatWriter::Writing::answer(jinja::Rendered& whole, std::int32_t i,
                                  std::vector<TrainedRange>& ranges) const {
   const std::optional<AnswerPrompt> prompt = prompt_of(i, whole);
   std::vector<Range> parts = parts_of(whole, i, prompt);
-  if (is_written_elsewhere(whole, i)) {
+  const bool is_last = i + 1 == std::ssize(messages_);
+  if (is_last && is_empty(message(i)) && turn_of(whole, i).empty() && prompt && prompt->end) {
+    // It says nothing outside of any loop over messages.
+    parts = {{*prompt->end, whole.text.size()}};
+  } else if (is_written_elsewhere(whole, i)) {
     const std::optional<Range> elsewhere = answer_elsewhere(whole, i, prompt);
     if (!elsewhere) refuse_unclear(whole, i, turn_of(whole, i));
     parts = {*elsewhere};
@@ -259,8 +263,13 @@ std::string ChatWriter::Writing::end_if_longer(const jinja::Rendered& whole, std
   const bool has_special = place.ends_with == AnswerEnd::special;
   jinja::Mapping next;
   next.element = i + 1;
-  next.set("role", message(i).calls.empty() ? "user" : "tool");
+  const auto& calls = message(i).calls;
+  next.set("role", calls.empty() ? "user" : "tool");
   next.set("content", "next");
+  if (!calls.empty()) {
+    next.set("name", calls.back().name);
+    next.set("tool_call_id", calls.back().id);
+  }
   std::vector<Value> messages = messages_;
   messages.emplace_back(std::move(next));
   try {
@@ -273,7 +282,9 @@ std::string ChatWriter::Writing::end_if_longer(const jinja::Rendered& whole, std
     const bool ends_itself = own.ends_with == AnswerEnd::known ||
                              (own.ends_with == AnswerEnd::special && says && !has_special);
     if (ends_itself) {
-      // The template leaves the end of the last turn out.
+      // The template leaves the end of the last turn out. Of one that says nothing there, what
+      // stands in front of its end may be a header.
+      if (!says) return longer.text.substr(own.ends_at, own.end - own.ends_at);
       const std::string here = whole.text.substr(place.behind),
                         there = longer.text.substr(own.behind, own.end - own.behind);
       return there.starts_with(here) ? there.substr(here.size()) : std::string();

@@ -27,6 +27,12 @@ bool is_usual(const ChatMessage& message) {
   return text != nullptr && *text == name_of(message.role);
 }
 
+/// One of a role that is not known keeps its calls in its fields.
+bool says_nothing(const ChatMessage& message) {
+  return is_empty(message) &&
+         !(message.role == ChatRole::other && message.fields.contains("tool_calls"));
+}
+
 bool has(const Roles& roles, const std::string& role) {
   return std::ranges::find(roles, role) != roles.end();
 }
@@ -140,7 +146,7 @@ class OwnTemplate {
     Roles roles;
     for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
       const ChatMessage& message = conversation.messages[i];
-      if (is_usual(message) || is_empty(message) || is_written(text, i)) continue;
+      if (is_usual(message) || says_nothing(message) || is_written(text, i)) continue;
       roles.push_back(shown_role(message));
     }
     return roles;
@@ -174,7 +180,7 @@ class OwnTemplate {
     }
     auto& messages = tried.conversation.messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
-      if (messages[i].role != ChatRole::other || is_empty(messages[i]) || is_written(text, i) ||
+      if (messages[i].role != ChatRole::other || says_nothing(messages[i]) || is_written(text, i) ||
           !changes_nothing(tried.conversation, text, i))
         continue;
       train_none_from(i, tried.conversation);
