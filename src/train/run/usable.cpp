@@ -17,6 +17,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "data/text/detect_format.hpp"
+#include "tasks/task_set.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/corpus/sources.hpp"
@@ -67,6 +68,13 @@ void require_output(const fs::path& output) {
                                        "Set train.output to a folder you may write to."});
 }
 
+/// Files of a few thousand questions at most, which are read again once the model is there.
+void require_tasks(const Input& input) {
+  (void)tasks::read_tasks(task_files(input.evaluate, input.deck_path),
+                          task_data(input.evaluate, input.deck_path), input.evaluate.limit,
+                          input.deck_path.string() + ": evaluate.tasks");
+}
+
 bool are_surely_tokens(const data::DataSettings& settings, const Registry& registry) {
   for (std::size_t i = 0; i < settings.paths.size(); ++i) {
     const std::string& name = settings.format_of(i);
@@ -106,6 +114,7 @@ AlsoCheck checks_of_start(const Registry& registry) {
     for (const DataPart part : {DataPart::training, DataPart::validation})
       for (std::size_t i = 0; i < num_paths(data, part); ++i)
         look(world, problems, [&] { require_path(data, part, i); });
+    if (input.evaluate.has_tasks()) look(world, problems, [&] { require_tasks(input); });
     look(world, problems, [&] { require_output(input.train.output); });
     if (problems.any() && !are_surely_tokens(input.data, registry))
       look(world, problems, [&] {

@@ -13,7 +13,7 @@ void check_weights(const comm::Communicator& world, const Input& input, bool is_
                    core::Problems& problems);
 
 /// For `read`: all that a start needs. Weights, which have to be there unless they are drawn; data;
-/// the output folder; and, only if something is wrong with these, the tokenizer, which takes a
+/// tasks; the output folder; and, only if something is wrong with these, the tokenizer, which takes a
 /// second and is read soon anyway.
 AlsoCheck checks_of_start(const Registry& registry);
 
