@@ -12,9 +12,9 @@ namespace finetune::train {
 void check_weights(const comm::Communicator& world, const Input& input, bool is_known,
                    core::Problems& problems);
 
-/// For `read`: all that a start needs. Weights, which have to be there unless they are drawn; data;
-/// tasks; the output folder; and, only if something is wrong with these, the tokenizer, which takes a
-/// second and is read soon anyway.
+/// For `read`: all that a start needs. Weights, which have to be there unless they are drawn or in
+/// a checkpoint; data; tasks; the output folder; and, only if something is wrong with these, the
+/// tokenizer, which takes a second and is read soon anyway.
 AlsoCheck checks_of_start(const Registry& registry);
 
 }  // namespace finetune::train
