@@ -70,7 +70,8 @@ class Judge {
     if (are_at_files(found.late)) {
       message.problem = list(found.late, "busy with files");
       message.remedy = fmt::format(
-          "The file system is slow, or does not answer: look at the one that holds these files; {}",
+          "There is much to read, or the file system is slow or does not answer: look at the one "
+          "that holds these files; {}",
           patience);
     } else if (!found.late.empty()) {
       message.problem = list(found.late, fmt::format("late in {}", where_in(doing)));

@@ -74,9 +74,9 @@ TEST(Hang, NamesTheFilesThatARankIsBusyWith) {
   waiting.step = 0;
   EXPECT_EQ(verdict({at_files("reading of the model", 6), on_main(waiting)}),
             "before the first step: rank 0 on a is busy with files: reading of the model for 31 s "
-            "(rank 1 on b has been inside it for 11 s). The file system is slow, or does not "
-            "answer: look at the one that holds these files; raise train.hang_timeout_s if such a "
-            "wait is normal here.");
+            "(rank 1 on b has been inside it for 11 s). There is much to read, or the file system "
+            "is slow or does not answer: look at the one that holds these files; raise "
+            "train.hang_timeout_s if such a wait is normal here.");
   Doing reading;
   reading.work = "writing of the output folder";
   reading.seconds = 31;
