@@ -23,6 +23,7 @@
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
 #include "train/run/preflight.hpp"
+#include "train/run/usable.hpp"
 
 namespace finetune::app {
 namespace {
@@ -89,7 +90,8 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
     return static_cast<int>(core::ErrorKind::environment);
   }
   require_writable(environment, arguments.save);
-  auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry);
+  auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry,
+                           train::check_weights);
   comm::prepare_nccl(environment, train::nccl_settings(input));
   const bool has_gpus = is_on_any(environment, comm::num_gpus() > 0);
   const auto patience = preflight::patience_of({.hang_timeout_s = input.train.hang_timeout_s,

@@ -35,6 +35,7 @@
 #include "train/run/preflight.hpp"
 #include "train/run/run.hpp"
 #include "train/run/stop.hpp"
+#include "train/run/usable.hpp"
 
 namespace finetune::app {
 
@@ -68,7 +69,8 @@ int launch(const comm::Environment& env, int argc, char** argv) {
     // What the deck says of patience is not known before it is read, and devices may start slowly.
     std::optional<comm::Watchdog> watchdog(std::in_place, env,
                                            train::TrainSettings().hang_timeout_s);
-    auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
+    auto input = train::read(env.world(), arguments.path, arguments.overrides, registry,
+                             train::checks_of_start(registry));
     if (finds_lr)
       comm::agree_all(env.world(), [&] { train::redirect_output(arguments.second, input); });
     train::grow_model(env.world(), input);

@@ -4,12 +4,14 @@
 #include "allocator.hpp"
 #include "cli.hpp"
 #include "comm/environment.hpp"
+#include "core/host.hpp"
 #include "ending.hpp"
 #include "launch.hpp"
 #include "metrics/memory.hpp"
 
 int main(int argc, char** argv) {
   using namespace finetune;
+  core::survive_file_size_limit();
   app::end_without_unloading();
   app::keep_freed_memory();
   metrics::count_tensor_bytes();

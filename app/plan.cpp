@@ -28,6 +28,7 @@
 #include "train/input/input.hpp"
 #include "train/input/trained_tensors.hpp"
 #include "train/run/advice.hpp"
+#include "train/run/usable.hpp"
 
 namespace finetune::app {
 namespace {
@@ -144,7 +145,8 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   if (known) site.machine = *known;
   const plan::Machine* machine = known ? &site.machine : nullptr;
 
-  const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  const train::Input input =
+      train::read({}, arguments.path, arguments.overrides, registry, train::check_weights);
   plan::PlanInput asked = input.plan_input(
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
   if (arguments.jobscript) plan::require_even(asked.ranks);

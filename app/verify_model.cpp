@@ -16,6 +16,7 @@
 #include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/input/described_model.hpp"
+#include "weights/finite.hpp"
 #include "weights/model_files.hpp"
 #include "weights/received.hpp"
 
@@ -67,11 +68,20 @@ class ModelCheck {
     is_good([&] {
       const auto files = weights::ModelFiles::open(folder_);
       base::require_same_model(files, model_->architecture, model_->parameters);
+      require_finite(files);
       log::info(fmt::format("weights    {}: {} parameters, {} in {} file{}", model_->family->name,
                             core::with_commas(model_->parameters.num_parameters()),
                             core::human_bytes(files.size_bytes()), files.files().size(),
                             files.files().size() == 1 ? "" : "s"));
     });
+  }
+
+  /// Reads all weights: what is not finite, tensor by tensor.
+  void require_finite(const weights::ModelFiles& files) {
+    constexpr int most_told = 8;
+    int num_bad = 0;
+    for (const std::string& name : files.names())
+      if (num_bad < most_told && !is_good([&] { weights::require_finite(files, name); })) ++num_bad;
   }
 
   void look_at_tokenizer() {

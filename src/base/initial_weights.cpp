@@ -22,6 +22,7 @@
 #include "model/part.hpp"
 #include "shard/started.hpp"
 #include "weights/expected.hpp"
+#include "weights/finite.hpp"
 
 namespace finetune::base {
 namespace {
@@ -107,6 +108,16 @@ void require_tied_head(const weights::ModelFiles& files, const model::Parameter&
   }
 }
 
+/// A float64 too large for fp32 counts as infinite: that is what would be trained.
+/// Throws: ErrorKind::input naming tensor and file.
+void require_finite(const weights::ModelFiles& files, const model::Parameter& row,
+                    std::int64_t first, std::span<const float> values) {
+  const auto found = weights::find_not_finite(values);
+  if (!found) return;
+  weights::refuse_not_finite(files, row.name, row.shape, first + static_cast<std::int64_t>(*found),
+                             values[*found]);
+}
+
 /// What a thread gets at least: a third of a millisecond of Philox, logarithms and cosines.
 constexpr std::int64_t grain_values = 8192;
 
@@ -133,9 +144,10 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 }
 
 WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table) {
-  const auto values = [&table, read = RowReader(files)](int row, std::int64_t first,
-                                                        std::span<float> target) {
+  const auto values = [&files, &table, read = RowReader(files)](int row, std::int64_t first,
+                                                                std::span<float> target) {
     read(table.row(row), first, target);
+    require_finite(files, table.row(row), first, target);
   };
   const auto plane = [&files, &table](int row, int i, std::int64_t first,
                                       std::span<std::byte> target) {
@@ -237,13 +249,18 @@ void set_magnitudes(shard::ModelShards& shards) {
   if (are_there) shards.publish_all();
 }
 
-void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
-                        const model::ParameterTable& table) {
+void require_same_tensors(const weights::ModelFiles& files, const model::Architecture& architecture,
+                          const model::ParameterTable& table) {
   require_whole(files, table);
   std::vector<std::string> others = table.foreign;
   others.insert(others.end(), table.replaced.begin(), table.replaced.end());
   weights::check(files, expected_tensors(files, architecture, table),
                  (files.folder() / "config.json").string(), others);
+}
+
+void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
+                        const model::ParameterTable& table) {
+  require_same_tensors(files, architecture, table);
   if (architecture.tied_embeddings) require_tied_head(files, table.rows.front());
   require_known_levels(files, table);
 }

@@ -42,6 +42,11 @@ void load_trained(const WeightSource& source, shard::ModelShards& shards);
 /// Collective on fsdp.
 void set_magnitudes(shard::ModelShards& shards);
 
+/// Compares names and shapes, of which headers are enough. Throws: ErrorKind::input if the files
+/// hold other tensors than config.json describes.
+void require_same_tensors(const weights::ModelFiles& files, const model::Architecture& architecture,
+                          const model::ParameterTable& table);
+
 /// Throws: ErrorKind::input if the files hold another model than config.json describes, or codes
 /// that mean something else than here, or a head that differs from the embedding it is said to be.
 void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,

@@ -3,20 +3,14 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdlib>
 #include <random>
 #include <string_view>
 #include <system_error>
-#include <thread>
 
 #include "checkpoint/format/detail/folder.hpp"
 #include "core/error.hpp"
-#include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -26,23 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* lock_name = ".lock";
 constexpr const char* note_name = ".run.json";
 constexpr std::int64_t largest_note_bytes = 4096;
 
 fs::path made(const fs::path& root, Access access) {
   make_root(root, access);
   return root;
-}
-
-/// Who holds a lock, in the words of whoever took it.
-std::string describe_this_job() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID"}) {
-    if (const char* id = std::getenv(name)) return fmt::format("job {} on {}", id, host.data());
-  }
-  return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
 /// What only a run leaves in its folder.
@@ -54,42 +37,6 @@ bool is_of_a_run(std::string_view name) {
 std::string new_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-/// A job that was just killed may hold its lock for as long as its processes take to end: the next
-/// start, which its script makes at once, waits for that.
-core::Locked lock_soon(int file) {
-  constexpr auto longest = std::chrono::seconds(5);
-  const auto end = std::chrono::steady_clock::now() + longest;
-  core::Locked locked = core::try_lock(file, core::Lock::exclusive);
-  while (locked == core::Locked::held_by_another && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    locked = core::try_lock(file, core::Lock::exclusive);
-  }
-  return locked;
-}
-
-core::File lock(const fs::path& root, Access access) {
-  core::File file(root / lock_name, core::File::Mode::create_or_write, core::ErrorKind::create);
-  ::fchmod(file.descriptor(), file_mode(access));
-  const core::Locked locked = lock_soon(file.descriptor());
-  if (locked == core::Locked::yes) {
-    const std::string owner = describe_this_job();
-    if (::ftruncate(file.descriptor(), 0) == 0) file.write_at(0, std::as_bytes(std::span(owner)));
-    return file;
-  }
-  if (locked == core::Locked::held_by_another) {
-    std::string owner = "another job";
-    if (file.size_bytes() > 0 && file.size_bytes() < largest_note_bytes) {
-      owner = core::printable(core::read_text(root / lock_name, largest_note_bytes));
-    }
-    core::fail(core::ErrorKind::create,
-               {root.string(), "is in use by " + owner, "two runs would overwrite each other",
-                "Wait until it ends, or set another train.output."});
-  }
-  log::warn(fmt::format("{} cannot be locked ({}): see to it that no second job uses it",
-                        root.string(), core::system_reason()));
-  return file;
 }
 
 /// All that a save will do, with a file of a few bytes. Better to fail now than after hours.
@@ -145,9 +92,7 @@ std::vector<std::string> foreign_entries(const fs::path& root) {
 }
 
 RunFolder::RunFolder(const fs::path& root, Access access)
-    : root_(made(root, access)),
-      access_(access),
-      lock_((try_out(root, access), lock(root, access))) {
+    : root_(made(root, access)), access_(access), lock_((try_out(root, access), root), access) {
   std::error_code ignored;
   if (fs::exists(root_ / note_name, ignored)) {
     try {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/format/layout.hpp"
-#include "core/file.hpp"
+#include "checkpoint/run_lock.hpp"
 #include "core/json.hpp"
 
 namespace finetune::checkpoint {
@@ -32,8 +32,7 @@ std::vector<std::string> foreign_entries(const std::filesystem::path& root);
 class RunFolder {
  public:
   /// Makes the folder if it is missing, tries that files can be written, synced, renamed and
-  /// removed in it, and locks it (`.lock`) until this object goes or the process ends. Who holds it
-  /// has 5 s to end first.
+  /// removed in it, and locks it until this object goes or the process ends (see RunLock).
   /// Throws: ErrorKind::create with the reason, or naming the job that holds it.
   RunFolder(const std::filesystem::path& root, Access access);
 
@@ -59,7 +58,7 @@ class RunFolder {
 
   std::filesystem::path root_;
   Access access_;
-  core::File lock_;
+  RunLock lock_;
   std::string run_id_;
   std::string fingerprint_;
   std::int64_t step_ = -1;

@@ -39,14 +39,20 @@ bool reads(File::Mode mode) {
 }
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& problem) {
-  fail(ErrorKind::io,
-       {path.string(), problem, system_reason(), "Look at the file system and its quota."});
+  fail(ErrorKind::io, {path.string(), problem, system_reason(),
+                       remedy_for_space("Look at the file system and its quota.")});
 }
 
 }  // namespace
 
 std::string system_reason() {
   return std::strerror(errno);
+}
+
+std::string remedy_for_space(std::string_view otherwise) {
+  if (errno != EFBIG) return std::string(otherwise);
+  return "Raise the limit on the size of a file (ulimit -f), or write to a file system that holds "
+         "larger ones.";
 }
 
 File::File(const std::filesystem::path& path, Mode mode, ErrorKind kind) : path_(path) {

@@ -66,4 +66,8 @@ void sync_folder(const std::filesystem::path& path);
 /// "No such file or directory" for the current errno.
 std::string system_reason();
 
+/// What to do where the current errno kept a file from growing: a limit on the size of single files
+/// (EFBIG) is no full disk. For other reasons, what is said `otherwise`.
+std::string remedy_for_space(std::string_view otherwise);
+
 }  // namespace finetune::core

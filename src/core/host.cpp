@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 
 namespace finetune::core {
 
@@ -19,6 +20,10 @@ void raise_file_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void survive_file_size_limit() {
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace finetune::core

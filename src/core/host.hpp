@@ -13,4 +13,8 @@ std::string host_name();
 /// the usual 1024: archives and Parquet files of a data set stay open.
 void raise_file_limit();
 
+/// Lets a write beyond the limit on the size of files (ulimit -f) fail with EFBIG, which is
+/// reported as other failures are, instead of ending the process by SIGXFSZ.
+void survive_file_size_limit();
+
 }  // namespace finetune::core

@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::array<std::string_view, 3> not_finite = {"-Infinity", "Infinity", "NaN"};
 
+/// U+2063, which is not seen where a message quotes the value.
+constexpr std::string_view bare_mark = "\xE2\x81\xA3";
+
 /// The word of Python that starts `text`, or "".
 std::string_view word_at(std::string_view text) {
   for (const std::string_view word : not_finite) {
@@ -43,7 +46,7 @@ Json parse_python_json(std::string_view text, const std::string& where) {
     while (!part.empty()) {
       const std::string_view word = is_string ? std::string_view() : word_at(part);
       const std::size_t length = is_string ? part.size() : std::max<std::size_t>(1, word.size());
-      if (!word.empty()) plain += '"';
+      if (!word.empty()) (plain += '"') += bare_mark;
       plain += part.substr(0, length);
       if (!word.empty()) plain += '"';
       part.remove_prefix(length);
@@ -52,11 +55,20 @@ Json parse_python_json(std::string_view text, const std::string& where) {
   return parse_json(plain, where);
 }
 
+std::string_view not_finite_word(const Json& value) {
+  if (!value.is_string()) return {};
+  std::string_view text = value.get_ref<const std::string&>();
+  if (text.starts_with(bare_mark)) text.remove_prefix(bare_mark.size());
+  const auto* const word = std::ranges::find(not_finite, text);
+  return word == not_finite.end() ? std::string_view() : *word;
+}
+
 std::string dump_python_json(const Json& value) {
   std::string text;
   each_part(value.dump(2), [&](std::string_view part, bool is_string) {
+    const bool may_be_bare = is_string && part.substr(1).starts_with(bare_mark);
     const std::string_view inner =
-        is_string && part.size() > 2 ? part.substr(1, part.size() - 2) : std::string_view();
+        may_be_bare ? part.substr(1 + bare_mark.size(), part.size() - 2 - bare_mark.size()) : "";
     const bool is_word = std::ranges::find(not_finite, inner) != not_finite.end();
     text += is_word ? inner : part;
   });

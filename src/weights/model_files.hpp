@@ -23,6 +23,10 @@ namespace finetune::weights {
 /// file}.
 inline constexpr const char* changes_name = "finetune_changes.json";
 
+/// Whether `path` holds any safetensors file, whole or not: folders with config.json alone are
+/// planned with.
+bool has_weights(const std::filesystem::path& path);
+
 /// A model in one or several safetensors files. Opening reads headers only; the files are opened
 /// again by each reader. Movable; one thread at a time.
 class ModelFiles {
@@ -38,7 +42,7 @@ class ModelFiles {
   /// the files it names; or one with a changes_name, whose tensors take the place of those of the
   /// folder that is named there; or one safetensors file. Only the root touches the file system;
   /// the others get path and headers from it. Collective on `world`. Throws, on every rank:
-  /// ErrorKind::input if anything is missing, truncated or contradictory.
+  /// ErrorKind::input if anything is missing, truncated or contradictory; all such files at once.
   static ModelFiles open(const comm::Communicator& world, const std::filesystem::path& path);
 
   /// One file of a folder, read as those of a model (see open_in_folder).
@@ -75,6 +79,8 @@ class ModelFiles {
   std::int64_t size_bytes() const;
 
   const std::filesystem::path& folder() const { return folder_; }
+  /// Where a tensor lies. Throws: ErrorKind::input for a name that is not there.
+  std::filesystem::path file_of(std::string_view name) const;
   /// Names of the files inside folder().
   std::vector<std::string> files() const;
 

@@ -60,9 +60,10 @@ void reserve(const core::File& file, const fs::path& path, std::int64_t size_byt
   if (::fallocate(file.descriptor(), 0, 0, size_bytes) == 0) return;
   // Other answers mean that this file system does not know how.
   if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return;
-  core::fail(core::ErrorKind::create,
-             {path.string(), fmt::format("there is no space for {}", core::human_bytes(size_bytes)),
-              core::system_reason(), "Make room or choose another folder."});
+  core::fail(
+      core::ErrorKind::create,
+      {path.string(), fmt::format("there is no space for {}", core::human_bytes(size_bytes)),
+       core::system_reason(), core::remedy_for_space("Make room or choose another folder.")});
 }
 
 }  // namespace

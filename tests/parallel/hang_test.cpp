@@ -166,6 +166,26 @@ TEST(KilledRank, EndsTheJob) {
   EXPECT_NE(outcome.exit_code, 0) << outcome.text();
 }
 
+/// A disk that stands still in set-up is no slow rank.
+TEST(SlowFiles, AreNamedBeforeTheFirstStep) {
+  const fs::path output = empty_folder("hang/files") / "output";
+  const auto words = [&](const std::string& more) {
+    return finetune_on(2, {"inputs/smoke/pretraining.toml", "train.max_steps=4",
+                           "train.stop_after_steps=1", more, "train.output=" + output.string()});
+  };
+  const Outcome begun = run_program(words("train.hang_timeout_s=0"), source_folder());
+  ASSERT_EQ(begun.exit_code, 75) << begun.text();
+  std::vector<std::string> slow = {"env", "FINETUNE_FAULT=load.read:1:1:slow=120000"};
+  const auto again = words("train.hang_timeout_s=2");
+  slow.insert(slow.end(), again.begin(), again.end());
+  const Outcome outcome = run_program(slow, source_folder());
+  EXPECT_EQ(outcome.exit_code, exit_io) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "error: before the first step: rank 1 on " + host() +
+                                   " is busy with files: reading of the checkpoint for "),
+            1)
+      << outcome.text();
+}
+
 TEST(SlowRank, IsWaitedFor) {
   // Its pauses are far below the timeout, which a busy machine must not reach by itself either.
   LongRun run("slow", "20", "200");

@@ -9,6 +9,7 @@
 
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
+#include "model/not_finite.hpp"
 #include "models/nemotron/nemotron.hpp"
 
 namespace finetune::models::nemotron {
@@ -66,8 +67,7 @@ std::vector<model::Layer> read_layers(const ConfigReader& reader) {
 double read_limit(const ConfigReader& reader, const core::Json& limit) {
   const core::Json& told =
       limit.is_object() && limit.contains("__float__") ? limit["__float__"] : limit;
-  if (told.is_string() && told.get<std::string>() == "Infinity")
-    return std::numeric_limits<double>::infinity();
+  if (model::not_finite_word(told) == "Infinity") return std::numeric_limits<double>::infinity();
   if (!told.is_number() || !(told.get<double>() >= 0))
     reader.fail("time_step_limit", "holds " + limit.dump(), "numbers from 0 are expected");
   return told.get<double>();

@@ -17,6 +17,12 @@ const Doing& on(const RankState& rank, Track track) {
   return rank.tracks[static_cast<std::size_t>(track)];
 }
 
+/// Whether a thread waits for files.
+bool is_at_files(const Doing& doing) {
+  return doing.work.starts_with(fmt::format("{} of ", reading_files)) ||
+         doing.work.starts_with(fmt::format("{} of ", writing_files));
+}
+
 std::string where_in(const Doing& doing) {
   return fmt::format("{} on {}", doing.collective, doing.axis);
 }
@@ -61,7 +67,13 @@ class Judge {
     message.why = waited(found, doing);
     const std::string silence = "Look at the nodes of the ranks named, and at their output";
     const std::string patience = "raise train.hang_timeout_s if such a wait is normal here.";
-    if (!found.late.empty()) {
+    if (are_at_files(found.late)) {
+      message.problem = list(found.late, "busy with files");
+      message.remedy = fmt::format(
+          "There is much to read, or the file system is slow or does not answer: look at the one "
+          "that holds these files; {}",
+          patience);
+    } else if (!found.late.empty()) {
       message.problem = list(found.late, fmt::format("late in {}", where_in(doing)));
       message.remedy = fmt::format("{}; {}", silence, patience);
     } else if (!found.behind_but_waiting.empty()) {
@@ -93,6 +105,14 @@ class Judge {
     }
   }
 
+  /// Whether all of them answer, and none does anything else.
+  bool are_at_files(const std::vector<std::size_t>& which) const {
+    return !which.empty() && std::ranges::all_of(which, [&](std::size_t rank) {
+      return !is_silent(ranks_[rank], timeout_s_) && !is_waiting(ranks_[rank]) &&
+             is_at_files(on(ranks_[rank], Track::main));
+    });
+  }
+
   static bool is_waiting(const RankState& state) {
     return std::any_of(state.tracks.begin(), state.tracks.end(),
                        [](const Doing& doing) { return doing.is_inside; });
@@ -117,6 +137,7 @@ class Judge {
     const Doing& last = stream.sequence > 0 && (main.sequence == 0 || stream.seconds < main.seconds)
                             ? stream
                             : main;
+    if (is_at_files(main)) return fmt::format("{} for {:.0f} s", main.work, last.seconds);
     if (last.sequence == 0) return "busy without any collective so far";
     return fmt::format("busy for {:.0f} s in {}step {} since {}", last.seconds,
                        main.work.empty() ? std::string() : main.work + " of ", last.step,

@@ -12,6 +12,10 @@
 
 namespace finetune::comm {
 
+/// Kinds of Activity::Work in which a rank waits for a file system: "reading of the data".
+inline constexpr const char* reading_files = "reading";
+inline constexpr const char* writing_files = "writing";
+
 /// What is known about one rank.
 struct RankState {
   std::array<Doing, 2> tracks;  ///< main and stream, when it last said

@@ -244,6 +244,15 @@ data::ChatTemplate chat_template_of(const DataInput& input, const Registry& regi
   return data::choose_template(name, input.model_folder, tokenizer, registry.templates);
 }
 
+std::size_t num_paths(const DataInput& input, DataPart part) {
+  return (part == DataPart::training ? input.settings.paths : input.settings.validation_paths)
+      .size();
+}
+
+void require_path(const DataInput& input, DataPart part, std::size_t i) {
+  (void)data_path(input, part, i);
+}
+
 DataInput data_input(const Input& input) {
   return {.settings = input.data,
           .deck_path = input.deck_path,

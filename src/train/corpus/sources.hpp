@@ -34,6 +34,12 @@ DataInput data_input(const Input& input);
 
 enum class DataPart { training, validation };
 
+/// Of data.path, or of data.validation_path.
+std::size_t num_paths(const DataInput& input, DataPart part);
+
+/// Looks whether the i-th of them is there, without opening it. Throws: ErrorKind::input.
+void require_path(const DataInput& input, DataPart part, std::size_t i);
+
 /// What the formats of the data are, where the deck leaves that to the files.
 struct DataFormats {
   std::vector<std::string> training;                     ///< of each of data.path

@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "comm/activity.hpp"
 #include "comm/agree.hpp"
+#include "comm/watch/hang.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
+#include "core/problems.hpp"
 #include "model/fp8.hpp"
 #include "train/input/described_model.hpp"
 #include "train/input/detail/adapter_input.hpp"
@@ -215,6 +219,70 @@ void read_keys(const std::string& text, const std::vector<std::string>& override
   input.fixed_values = deck.fixed_values();
 }
 
+/// The model that the deck names, as its config.json tells. Collective on `world`.
+void describe_named(const comm::Communicator& world, const Registry& registry, Input& input) {
+  const comm::Activity::Work work(world.activity(), comm::reading_files, "config.json");
+  input.model_folder = resolve(input.model.path, input.deck_path);
+  input.model_folder = found_version(world, input.model_folder);
+  input.first_new_id = find_first_new_id(world, input.model, input.model_folder);
+  DescribedModel described =
+      describe_model(world, input.model_folder, registry,
+                     {.kind = input.model.problem_type,
+                      .labels = input.model.labels,
+                      .vocab_size = input.first_new_id + input.model.new_tokens.count()});
+  input.config_changes = described.changes;
+  input.family = described.family;
+  input.architecture = described.architecture;
+  if (input.model.router_aux_loss_coef >= 0)
+    input.architecture.experts.balance = input.model.router_aux_loss_coef;
+  input.quantization = described.quantization;
+  input.parameters = std::move(described.parameters);
+}
+
+void require_positions(const Input& input) {
+  if (input.data.max_seq_length <= input.architecture.max_positions) return;
+  core::fail(core::ErrorKind::deck,
+             {input.deck_path.string(),
+              fmt::format("data.max_seq_length = {} exceeds the model's {} positions",
+                          input.data.max_seq_length, input.architecture.max_positions),
+              "the model was never trained beyond them", "Lower data.max_seq_length."});
+}
+
+/// What is trained of the model, with an adapter or without. Collective on `world`.
+void describe_trained(const comm::Communicator& world, const Registry& registry, Input& input) {
+  adapt(world, registry, input);
+  comm::agree_all(world, [&] { set_optimizer_groups(input); });
+  if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
+  comm::agree_all(world, [&] {
+    input.other_tables = with_adapters(input, registry);
+    if (const auto* lighter =
+            optim::find_kind(registry.optimizers, input.optimizer.kind->in_less_memory))
+      input.lighter_optimizer = lighter->footprint;
+    require_drawable(input);
+  });
+}
+
+/// What the deck and its model say together: problems of which none hides another. Returns whether
+/// the model, and what is trained of it, is known. Collective on `world`, whose ranks all find the
+/// same.
+bool describe(const comm::Communicator& world, const Registry& registry, Input& input,
+              core::Problems& problems) {
+  const auto look = [&](const std::function<void()>& f) {
+    problems.collect([&] { comm::agree_all(world, f); });
+  };
+  if (!problems.collect([&] { describe_named(world, registry, input); })) return false;
+  look([&] { require_meant_head(input); });
+  if (input.architecture.outputs.kind == model::HeadKind::reward) input.parallel.cp = 1;
+  const bool is_trained_known = problems.collect([&] { describe_trained(world, registry, input); });
+  look([&] { require_blocks(input); });
+  look([&] { require_positions(input); });
+  // Of small files, and by one rank: the others hear of it.
+  look([&] {
+    if (world.is_root()) require_measured(input);
+  });
+  return is_trained_known;
+}
+
 }  // namespace
 
 void require_measurable_noise(const Input& input) {
@@ -247,7 +315,8 @@ void require_readable(const std::string& text, const std::string& name, const Re
 }
 
 Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
-           const std::vector<std::string>& overrides, const Registry& registry) {
+           const std::vector<std::string>& overrides, const Registry& registry,
+           const AlsoCheck& also) {
   const std::string text = world.broadcast_text(comm::agree(world, [&] {
     return world.is_root() ? core::read_text(deck_path, largest_deck_bytes, core::ErrorKind::deck)
                            : std::string();
@@ -264,42 +333,11 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     log::info("FINETUNE_COMMUNICATE_ALONE=1: a rank alone gathers and reduces as if it were not");
   comm::agree_all(world, [&] { read_keys(text, overrides, registry, input); });
 
-  input.model_folder = found_version(world, resolve(input.model.path, deck_path));
-  input.first_new_id = find_first_new_id(world, input.model, input.model_folder);
-  DescribedModel described =
-      describe_model(world, input.model_folder, registry,
-                     {.kind = input.model.problem_type,
-                      .labels = input.model.labels,
-                      .vocab_size = input.first_new_id + input.model.new_tokens.count()});
-  input.config_changes = described.changes;
-  input.family = described.family;
-  input.architecture = described.architecture;
-  if (input.model.router_aux_loss_coef >= 0)
-    input.architecture.experts.balance = input.model.router_aux_loss_coef;
-  input.quantization = described.quantization;
-  input.parameters = std::move(described.parameters);
-  comm::agree_all(world, [&] { require_meant_head(input); });
-  if (input.architecture.outputs.kind == model::HeadKind::reward) input.parallel.cp = 1;
-  adapt(world, registry, input);
-  comm::agree_all(world, [&] { set_optimizer_groups(input); });
-  if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
-  comm::agree_all(world, [&] {
-    input.other_tables = with_adapters(input, registry);
-    if (const auto* lighter =
-            optim::find_kind(registry.optimizers, input.optimizer.kind->in_less_memory))
-      input.lighter_optimizer = lighter->footprint;
-    require_blocks(input);
-    if (input.data.max_seq_length > input.architecture.max_positions) {
-      core::fail(core::ErrorKind::deck,
-                 {deck_path.string(),
-                  fmt::format("data.max_seq_length = {} exceeds the model's {} positions",
-                              input.data.max_seq_length, input.architecture.max_positions),
-                  "the model was never trained beyond them", "Lower data.max_seq_length."});
-    }
-    require_drawable(input);
-    // Of small files, and by one rank: the others hear of it.
-    if (world.is_root()) require_measured(input);
-  });
+  core::Problems problems;
+  const bool is_known = describe(world, registry, input, problems);
+  if (also) also(world, input, is_known, problems);
+  if (const auto error = problems.error(deck_path.string()))
+    throw comm::AgreedError(error->kind(), error->what());
   input.data_memory = train::data_memory(world, input.data, input.model_folder, deck_path);
   return input;
 }

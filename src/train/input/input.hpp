@@ -3,6 +3,7 @@
 // All settings of a run, and the model they name.
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "checkpoint/settings.hpp"
 #include "comm/communicator.hpp"
+#include "core/problems.hpp"
 #include "data/settings.hpp"
 #include "model/adapter.hpp"
 #include "model/family.hpp"
@@ -82,10 +84,18 @@ struct Input {
   plan::PlanInput plan_input(const plan::Ranks& ranks) const;
 };
 
+/// Looks at what a command needs in addition. `is_known`: the model could be described, and
+/// what is trained of it.
+/// Collective on `world`, and the same problems on every rank.
+using AlsoCheck = std::function<void(const comm::Communicator& world, const Input& input,
+                                     bool is_known, core::Problems& problems)>;
+
 /// Reads a deck and the config.json it names. The root reads files; everybody gets the text and
-/// parses it. Collective on `world`. Throws: comm::AgreedError.
+/// parses it. Collective on `world`. Throws: comm::AgreedError; of a deck whose keys are in order
+/// with all that is wrong with its model and with what `also` looks at.
 Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
-           const std::vector<std::string>& overrides, const Registry& registry);
+           const std::vector<std::string>& overrides, const Registry& registry,
+           const AlsoCheck& also = {});
 
 /// Whether metrics.noise_steps can be measured: micro-batches are computed by one rank each, and
 /// are several per step. What is open (0) may be. Throws: ErrorKind::deck.

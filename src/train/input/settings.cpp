@@ -157,6 +157,12 @@ void TrainSettings::bind_stops(deck::Table& table) {
                           "checkpoint begins early enough, and the exit code is 75; 0: no limit.",
               .unit = "s"},
              max_seconds, {.min = 0});
+  table.boolean({.name = "stop_on_divergence",
+                 .restart = Restart::free,
+                 .sentence = "End the run with exit code 71, without another checkpoint, once a "
+                             "step's loss is far above that of a guess and of the first step; "
+                             "false: that is a warning."},
+                stop_on_divergence);
   deck::refuse_both(table, "validate_steps", validate_steps > 0, "validate_epochs",
                     validate_epochs > 0);
 }

@@ -65,6 +65,7 @@ struct TrainSettings {
   double early_stopping_threshold = 0;
   std::int64_t stop_after_steps = 0;
   double max_seconds = 0;
+  bool stop_on_divergence = false;
   plan::Determinism determinism = plan::Determinism::run;
   std::optional<plan::ActivationCheckpointing> activation_checkpointing;  ///< none: the plan's
   std::int64_t recomputed_blocks = 0;

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "comm/activity.hpp"
+#include "comm/agree.hpp"
+#include "comm/watch/hang.hpp"
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
@@ -28,6 +30,7 @@
 #include "train/input/choices.hpp"
 #include "train/input/trained_tensors.hpp"
 #include "train/run/advice.hpp"
+#include "train/run/detail/lr_continuity.hpp"
 #include "train/run/detail/replicas.hpp"
 #include "train/run/detail/resume.hpp"
 #include "train/step/step.hpp"
@@ -61,6 +64,7 @@ double run_clock_s() {
 
 Corpus corpus_of(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
                  const world::World& world) {
+  const comm::Activity::Work work(world.world.activity(), comm::reading_files, "the data");
   const TimeLimit limit(input.train.max_seconds, 0);
   Corpus corpus = load_corpus(
       data_input(input), registry, cache_options(input.data, input.train.output), plan, world,
@@ -107,12 +111,17 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
           [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
           run_clock_s),
       num_steps_(count_steps(input.train, plan.batch, corpus_.training.sampler())),
-      start_(Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
-                     output_, state_)
-                 .restore_or_initialise()),
+      start_([&] {
+        const comm::Activity::Work work(world.world.activity(), comm::reading_files,
+                                        "the checkpoint");
+        return Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
+                       output_, state_)
+            .restore_or_initialise();
+      }()),
       tasks_(input, registry, world.world, corpus_.tokenizer, output_.root()),
       patience_(patience_of(input, start_.patience)),
       noise_(start_.noise),
+      loss_guard_(input.architecture.outputs, input.architecture.vocab_size),
       ahead_(corpus_.training, num_steps_),
       reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
                                       : metrics::Progress::Style::silent,
@@ -127,6 +136,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
     log::info("frozen: " + frozen);
   if (world.device.index >= 0) log::info(describe_gpu_attention(input, world.device));
   if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
+  warn_of_lr();
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
   output_.write_deck(input.resolved_deck);
   reporter_.show("deck", start_.step, metrics::as_code(input.resolved_deck));
@@ -219,10 +229,27 @@ bool Run::step() {
                     "scale is now {}",
                     steps_done_, state_.loss_scale()->scale()));
   }
+  if (!result.is_skipped) look_at_loss(result.loss);
   warn_of_saves();
   if (input_.train.check_replicas)
     require_equal_replicas(state_.shards(), state_.optimizer(), world_, steps_done_);
   return true;
+}
+
+void Run::warn_of_lr() const {
+  if (!world_.world.is_root()) return;
+  const auto before = lr_of_step(output_.metrics_path(), start_.step);
+  if (!before) return;
+  if (const auto advice = advice_on_lr_jump(input_.optimizer, num_steps_, start_.step, *before))
+    log::warn(*advice);
+}
+
+void Run::look_at_loss(double loss) {
+  const auto problem = loss_guard_.add(steps_done_, loss);
+  if (!problem) return;
+  // The loss is the same on every rank, so all throw together.
+  if (input_.train.stop_on_divergence) throw comm::AgreedError(core::ErrorKind::numbers, *problem);
+  reporter_.warn(*problem + " train.stop_on_divergence = true ends a run that does so.");
 }
 
 /// Once a start knows how long its steps take.

@@ -16,6 +16,7 @@
 #include "train/run/detail/checkpoints.hpp"
 #include "train/run/detail/device_keeper.hpp"
 #include "train/run/detail/link_keeper.hpp"
+#include "train/run/detail/loss_guard.hpp"
 #include "train/run/detail/noise_keeper.hpp"
 #include "train/run/detail/output_folder.hpp"
 #include "train/run/detail/page_writer.hpp"
@@ -94,6 +95,10 @@ class Run {
   checkpoint::RunState describe() const;
   void saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void warn_of_saves();
+  /// Of a learning rate that does not go on where it was.
+  void warn_of_lr() const;
+  /// Warns of a loss that has exploded, or ends the run if the deck says so.
+  void look_at_loss(double loss);
   /// Whether a signal or the time asks some rank to stop; [0] says a signal. Collective.
   std::array<bool, 2> stops_are_asked() const;
   /// Why the run stops; `left` says so where a step was left for it.
@@ -121,6 +126,7 @@ class Run {
   TaskKeeper tasks_;
   Patience patience_;
   NoiseKeeper noise_;
+  LossGuard loss_guard_;
   data::StepsAhead ahead_;
   Reporter reporter_;
   StartNotes starts_;

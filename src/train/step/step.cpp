@@ -56,6 +56,14 @@ constexpr const char* gentler =
 /// Both numbers are the same on every rank, so all throw together.
 void require_finite(const StepResult& result, std::int64_t step, bool is_updated) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  if (step == 0)
+    fail(step,
+         fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
+                     readable(result.grad_norm)),
+         "no weight has been updated yet: the model's own weights give that, or numbers beyond "
+         "precision.mode",
+         "Look at the model by finetune verify MODEL; where it is good, set precision.mode = "
+         "\"bf16-mixed\" or \"32-true\".");
   fail(step,
        fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
                    readable(result.grad_norm)),

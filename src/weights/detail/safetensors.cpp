@@ -27,6 +27,13 @@ constexpr const char* again = "Copy or download the file again.";
   core::fail(core::ErrorKind::input, {where, problem, why, remedy});
 }
 
+[[noreturn]] void refuse_truncated(const std::string& where, const std::string& problem,
+                                   const std::string& why) {
+  throw TruncatedFile(
+      core::ErrorKind::input,
+      core::to_string({where, problem, why, "The file is truncated; copy or download it again."}));
+}
+
 std::string tensor_text(std::string_view name) {
   return "tensor " + in_quotes(name);
 }
@@ -254,10 +261,10 @@ void check_layout(const std::vector<SafetensorsTensor>& tensors, std::int64_t da
   }
   // Wrapping cannot happen: every end was read as a number of at most 63 bits.
   if (position > data_bytes) {
-    refuse_file(where, fmt::format("ends at byte {}", data_begin + data_bytes),
-                fmt::format("the header promises {}", static_cast<std::uint64_t>(data_begin) +
-                                                          static_cast<std::uint64_t>(position)),
-                "The file is truncated; copy or download it again.");
+    refuse_truncated(
+        where, fmt::format("ends at byte {}", data_begin + data_bytes),
+        fmt::format("the header promises {}",
+                    static_cast<std::uint64_t>(data_begin) + static_cast<std::uint64_t>(position)));
   }
   if (position < data_bytes) {
     refuse_file(where,
@@ -286,9 +293,8 @@ std::int64_t header_length(std::span<const std::byte, 8> prefix, std::int64_t fi
   }
   const auto end = length_bytes + static_cast<std::int64_t>(length);
   if (end > file_size_bytes) {
-    refuse_file(where, fmt::format("ends at byte {}", file_size_bytes),
-                fmt::format("its header alone ends at {}", end),
-                "The file is truncated; copy or download it again.");
+    refuse_truncated(where, fmt::format("ends at byte {}", file_size_bytes),
+                     fmt::format("its header alone ends at {}", end));
   }
   return static_cast<std::int64_t>(length);
 }
@@ -318,9 +324,8 @@ std::string read_header_text(const core::File& file) {
   const std::string where = file.path().string();
   const std::int64_t size = file.size_bytes();
   if (size < length_bytes) {
-    refuse_file(where, fmt::format("ends at byte {}", size),
-                fmt::format("a safetensors file has at least {}", length_bytes + 2),
-                "The file is truncated; copy or download it again.");
+    refuse_truncated(where, fmt::format("ends at byte {}", size),
+                     fmt::format("a safetensors file has at least {}", length_bytes + 2));
   }
   std::array<std::byte, 8> prefix;
   file.read_at(0, prefix);

@@ -25,6 +25,12 @@ inline constexpr std::size_t longest_tensor_name = 1024;
 /// Bytes before the header: its length, a little-endian u64.
 inline constexpr std::int64_t length_bytes = 8;
 
+/// A file that ends before what its header promises.
+class TruncatedFile : public core::Error {
+ public:
+  using core::Error::Error;
+};
+
 struct SafetensorsTensor {
   std::string name;
   core::DType dtype = core::DType::f32;

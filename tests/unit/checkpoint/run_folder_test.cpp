@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/run_folder.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/error.hpp"
+#include "core/fault.hpp"
+#include "core/host.hpp"
+#include "support/errors.hpp"
+#include "support/messages.hpp"
 #include "unit/checkpoint/support.hpp"
 
 namespace finetune::checkpoint::run_folder_test {
@@ -46,6 +53,59 @@ TEST_F(RunFolderTest, IsHeldByOneJobAtATime) {
   EXPECT_EQ(exit_code([&] { RunFolder second(root(), Access::owner); }), 73);
   first.reset();
   EXPECT_EQ(exit_code([&] { RunFolder third(root(), Access::owner); }), 0);
+}
+
+/// Where the file system has no locks, the name in `.lock` is all that there is.
+class WithoutLocks : public RunFolderTest {
+ protected:
+  WithoutLocks() {
+    ::setenv("FINETUNE_FAULT", "run.lock:*:*:flip", 1);
+    core::fault::reset();
+    fs::create_directory(root());
+  }
+  ~WithoutLocks() override {
+    ::unsetenv("FINETUNE_FAULT");
+    ::unsetenv("SLURM_JOB_ID");
+    core::fault::reset();
+  }
+  void name(const std::string& owner) const { tests::write_file(root() / ".lock", owner); }
+  std::string refusal() const {
+    return finetune::tests::refusal_of(core::ErrorKind::create,
+                                       [&] { RunFolder(root(), Access::owner); });
+  }
+};
+
+TEST_F(WithoutLocks, WhoeverIsNamedHoldsTheFolder) {
+  name("job 12 on node3 (process 4)");
+  finetune::tests::expect_facts(refusal(), root().string(),
+                                {"job 12 on node3 (process 4)", "locks"});
+  name(fmt::format("process {} on {}", ::getppid(), core::host_name()));
+  EXPECT_NE(refusal(), "") << "it runs";
+  ::setenv("SLURM_JOB_ID", "13", 1);
+  name("job 12 on node3 (process 4)");
+  EXPECT_NE(refusal(), "") << "another job";
+  name(fmt::format("job 13 on {} (process {})", core::host_name(), ::getppid()));
+  EXPECT_NE(refusal(), "") << "another step of the same job, which runs";
+}
+
+TEST_F(WithoutLocks, JobsThatEndedHoldNothing) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  name(fmt::format("process {} on {}", child, core::host_name()));
+  EXPECT_EQ(refusal(), "") << "it is gone";
+  EXPECT_EQ(refusal(), "") << "the one before ended in good order";
+  ::setenv("SLURM_JOB_ID", "12", 1);
+  name("job 12 on node3 (process 4)");
+  EXPECT_EQ(refusal(), "") << "the scheduler started the job anew";
+  name(fmt::format("job 11 on {} (process {})", core::host_name(), child));
+  EXPECT_EQ(refusal(), "") << "it is gone";
+  {
+    const RunFolder folder(root(), Access::owner);
+    EXPECT_EQ(tests::read_file(root() / ".lock"),
+              fmt::format("job 12 on {} (process {})", core::host_name(), ::getpid()));
+  }
+  EXPECT_EQ(tests::read_file(root() / ".lock"), "");
 }
 
 TEST_F(RunFolderTest, RefusesStartsThatLeadNowhere) {

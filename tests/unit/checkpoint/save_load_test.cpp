@@ -250,6 +250,7 @@ TEST(SaveLoad, AWriteErrorOnOneRankFailsTheSaveOnAll) {
   if (is_last) ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(result.first, 74) << result.second;
   EXPECT_NE(result.second.find("File too large"), std::string::npos) << result.second;
+  EXPECT_NE(result.second.find("ulimit -f"), std::string::npos) << result.second;
   EXPECT_EQ(list_names(folder.path()), std::vector<std::string>{"step-0000000001"});
   EXPECT_EQ(load_as(2, *find(world(), folder.path(), "auto"), model), 0);
 }

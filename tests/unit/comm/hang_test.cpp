@@ -62,6 +62,32 @@ TEST(Hang, NamesTheRankThatIsBusyAndWhatItDidLast) {
                   "reduce_scatter on fsdp (rank 0 on a has been inside it for 11 s)"));
 }
 
+/// A disk that hangs is no slow rank, and looking at the rank's output would not find it.
+TEST(Hang, NamesTheFilesThatARankIsBusyWith) {
+  const auto at_files = [](const char* work, std::int64_t sequence) {
+    Doing doing = busy(sequence, 31);
+    doing.step = 0;
+    doing.work = work;
+    return on_main(doing);
+  };
+  Doing waiting = inside(7, 11, "all_reduce", "world");
+  waiting.step = 0;
+  EXPECT_EQ(verdict({at_files("reading of the model", 6), on_main(waiting)}),
+            "before the first step: rank 0 on a is busy with files: reading of the model for 31 s "
+            "(rank 1 on b has been inside it for 11 s). There is much to read, or the file system "
+            "is slow or does not answer: look at the one that holds these files; raise "
+            "train.hang_timeout_s if such a wait is normal here.");
+  Doing reading;
+  reading.work = "writing of the output folder";
+  reading.seconds = 31;
+  EXPECT_TRUE(has(verdict({on_main(reading), on_main(waiting)}), "files:")) << "no collective yet";
+  // Whoever is late for another reason counts, and so does silence.
+  const RankState late = at_files("reading of the model", 6);
+  EXPECT_TRUE(has(verdict({late, on_main(busy(6, 31)), on_main(waiting)}), "2 ranks"));
+  EXPECT_FALSE(has(verdict({on_main(late.tracks[0], 11), on_main(waiting)}), "files:"));
+  EXPECT_FALSE(has(verdict({at_files("backward of layers.1", 6), on_main(waiting)}), "files:"));
+}
+
 TEST(Hang, IsNoneWhileNobodyWaitsTooLong) {
   EXPECT_EQ(verdict({on_main(inside(7, 9)), on_main(busy(6, 1000))}), "");
   EXPECT_EQ(verdict({on_main(busy(6, 1000)), on_main(busy(6, 1000))}), "");

@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <limits>
+#include <vector>
+
 #include "support/folders.hpp"
 #include "unit/weights/support.hpp"
+#include "weights/finite.hpp"
 
 namespace finetune::weights::model_files_test {
 namespace {
@@ -174,6 +179,53 @@ TEST(ModelFiles, TruncatedFileIsNamed) {
   }
 }
 
+/// Whoever copies files hears of all that are not whole, not of one per start.
+TEST(ModelFiles, AllFilesThatAreMissingOrTruncatedAreNamed) {
+  const TestFolder folder;
+  put_two(folder);
+  for (const char* name : {"one.safetensors", "two.safetensors"}) {
+    fs::resize_file(folder / name, fs::file_size(folder / name) - 1);
+    fs::last_write_time(folder / name, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  Thrown thrown = refusal(folder.path());
+  for (const char* part : {"one.safetensors", "two.safetensors", "2 problems"})
+    EXPECT_TRUE(thrown.says(part)) << thrown.message;
+  EXPECT_FALSE(thrown.says("minute")) << thrown.message;
+  // One that was written to just now may still be on its way.
+  fs::last_write_time(folder / "two.safetensors", fs::file_time_type::clock::now());
+  thrown = refusal(folder.path());
+  EXPECT_TRUE(thrown.says("copy or download it again. It was written to within the last minute"))
+      << thrown.message;
+  fs::remove(folder / "one.safetensors");
+  fs::remove(folder / "two.safetensors");
+  EXPECT_FOLDER_REFUSED(folder.path(),
+                        "lacks one.safetensors, two.safetensors, and has 0 of its 2 ");
+}
+
+TEST(ModelFiles, ValuesThatAreNotFiniteAreNamed) {
+  const TestFolder folder;
+  // 1, infinity, NaN, 2 in BF16.
+  const std::string bytes("\x80\x3f\x80\x7f\xc0\x7f\x00\x40", 8);
+  folder.put("model.safetensors",
+             file_of("{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]},"
+                     "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[8,10]},"
+                     "\"c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[10,12]}}",
+                     bytes + std::string("\x80\x3f\xff\xff", 4)));
+  const ModelFiles files = ModelFiles::open(folder.path());
+  const Thrown thrown = thrown_by([&] { require_finite(files, "a"); });
+  EXPECT_EQ(thrown.kind, core::ErrorKind::input);
+  for (const char* part : {"/model.safetensors: ", "tensor \"a\" ", " inf ", "element 1 of [2, 2]"})
+    EXPECT_TRUE(thrown.says(part)) << part << ": " << thrown.message;
+  EXPECT_NO_THROW(require_finite(files, "b"));
+  EXPECT_NO_THROW(require_finite(files, "c")) << "codes are no numbers";
+  std::vector<float> values(10'000, 3e38f);
+  EXPECT_FALSE(find_not_finite(values)) << "their sum would be infinite";
+  values[9'999] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(find_not_finite(values), std::size_t{9'999});
+  values[5'000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(find_not_finite(values), std::size_t{5'000});
+}
+
 TEST(ModelFiles, IndexCannotLeaveItsFolder) {
   const TestFolder folder;
   for (const char* name : {"../secret", "/etc/passwd", "a/b.safetensors", "..", ".hidden", "",
@@ -201,7 +253,7 @@ TEST(ModelFiles, IndexAndFilesBelongTogether) {
   says(index(index_of("\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"")),
        "tensor \"a\" is not in two.safetensors (weight_map says so, but another file has it)");
   says(index(index_of(both + ",\"c\":\"three.safetensors\"")),
-       "three.safetensors: cannot be opened");
+       "lacks three.safetensors, and has 2 of its 3 ");
   says(index(index_of(both + ",\"a\":\"one.safetensors\"")), "names tensor \"a\" twice");
   says(index(index_of("")), "its weight_map is empty");
   says(index("{}"), "has no weight_map");

@@ -42,7 +42,8 @@ void allocate(const core::File& file, std::int64_t bytes) {
   if (is_done || errno == EOPNOTSUPP || errno == ENOSYS) return;
   core::fail(core::ErrorKind::io,
              {file.path().string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
-              core::system_reason(), "Free some space or lower checkpoint.save_total_limit."});
+              core::system_reason(),
+              core::remedy_for_space("Free some space or lower checkpoint.save_total_limit.")});
 }
 
 std::vector<std::uint32_t> write_one(const core::File& file, const Payload& payload,

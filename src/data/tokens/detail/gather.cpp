@@ -124,7 +124,8 @@ void take_space(const core::File& file, std::int64_t bytes) {
   if (is_done || errno == EOPNOTSUPP || errno == ENOSYS) return;
   core::fail(core::ErrorKind::io,
              {file.path().string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
-              core::system_reason(), "Free some space, or set data.cache_dir to another folder."});
+              core::system_reason(),
+              core::remedy_for_space("Free some space, or set data.cache_dir to another folder.")});
 }
 
 /// The file without its arrays, from the root; where they go, on all ranks. Collective on `world`.

@@ -17,7 +17,9 @@
 #include "base/packed_files.hpp"
 #include "base/peft_weights.hpp"
 #include "base/starts.hpp"
+#include "comm/activity.hpp"
 #include "comm/agree.hpp"
+#include "comm/watch/hang.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -59,6 +61,7 @@ checkpoint::Texts dtypes_in(const weights::ModelFiles& files, const FirstWeights
 template <typename Load>
 checkpoint::Texts with_source(const FirstWeights& weights, const comm::Communicator& world,
                               const Load& load_from) {
+  const comm::Activity::Work work(world.activity(), comm::reading_files, "the model");
   std::optional<weights::PeftAdapter> adapter;
   if (!weights.adapter_folder.empty())
     adapter =

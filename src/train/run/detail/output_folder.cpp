@@ -12,8 +12,10 @@
 
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/load/local.hpp"
+#include "comm/activity.hpp"
 #include "comm/agree.hpp"
 #include "comm/watch/flight_recorder.hpp"
+#include "comm/watch/hang.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
@@ -66,6 +68,8 @@ OutputFolder::OutputFolder(fs::path root, const checkpoint::CheckpointSettings& 
 
 void OutputFolder::claim(const checkpoint::CheckpointSettings& settings, core::Json choice) {
   const checkpoint::Access access = settings.access;
+  const comm::Activity::Work work(world_.world.activity(), comm::writing_files,
+                                  "the output folder");
   ::umask(0777 & ~checkpoint::folder_mode(access));  // also for metrics.jsonl and the like
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
