@@ -166,21 +166,44 @@ TEST(Branch, ThatBeginsAnewGoesOnUntilItsEnd) {
 TEST(Branch, IsFoundWhereverAStartThatGoesBackIsKilled) {
   const Job job("branches.killed", short_steps());
   ASSERT_EQ(job.run(2).exit_code, 0);
-  const Words back = {"checkpoint.resume=" + step_name(6), "train.stop_after_steps=1"};
-  // Between the two that are moved.
-  Outcome outcome = with_fault(job, 2, "ckpt.aside:0:2:kill", back);
-  EXPECT_NE(outcome.exit_code, exit_resubmit) << outcome.text();
-  EXPECT_EQ(checkpoints(job), names_of({6, 9}));
-  EXPECT_EQ(checkpoints(job, "branch-1"), names_of({12}));
-  // What goes on is the branch that was asked for, whoever asks now.
-  EXPECT_EQ(exported_from(job, "output"), "output/" + step_name(6));
-  outcome = job.run(2, {"train.stop_after_steps=1"});
-  EXPECT_EQ(num_continued(outcome, 6), 1) << outcome.text();
-  EXPECT_EQ(checkpoints(job), names_of({6, 7}));
+  const Words back = {"train.stop_after_steps=1"};
+  const auto resume = [](int times) {
+    return "checkpoint.resume=" + step_name(6) + (times > 1 ? "#" + std::to_string(times) : "");
+  };
+  const std::string left = run_id(job, step_name(12));
+  // Before the first of two is moved, between them, and behind the last.
+  int times = 0;
+  for (const char* moment : {"ckpt.aside:0:1", "ckpt.aside:0:2", "ckpt.aside_done:0:1"}) {
+    SCOPED_TRACE(moment);
+    const std::string folder = "branch-" + std::to_string(++times);
+    const Names before = checkpoints(job);
+    Outcome outcome =
+        with_fault(job, 2, std::string(moment) + ":kill", with(back, {resume(times)}));
+    EXPECT_NE(outcome.exit_code, exit_resubmit) << outcome.text();
+    Names together = checkpoints(job);
+    for (const std::string& name : checkpoints(job, folder))
+      together.push_back(name);
+    std::ranges::sort(together);
+    EXPECT_EQ(together, before) << "each is in one of two places";
+    // What goes on is the branch that was asked for, whoever asks now.
+    EXPECT_EQ(exported_from(job, "output"), "output/" + step_name(6));
+    outcome = job.run(2, back);
+    EXPECT_EQ(num_continued(outcome, 6), 1) << outcome.text();
+    EXPECT_EQ(checkpoints(job), names_of({6, 7}));
+    outcome = job.run(2, with(back, {resume(times)}));
+    EXPECT_EQ(num_continued(outcome, 7), 1) << outcome.text();
+    EXPECT_EQ(checkpoints(job), names_of({6, 7, 8}));
+  }
   EXPECT_EQ(checkpoints(job, "branch-1"), names_of({9, 12}));
+  EXPECT_EQ(checkpoints(job, "branch-2"), names_of({7, 8}));
   EXPECT_EQ(count(read_file(job.output() / "branch-1/metrics.jsonl"), "\"step\": 12, \"loss\""), 1);
-  outcome = job.run(2, back);
-  EXPECT_EQ(num_continued(outcome, 7), 1) << outcome.text();
+
+  // The first run goes on in the folder that it was moved to.
+  const Outcome outcome = job.run(2, {"train.output=output/branch-1", "train.max_steps=13"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(num_lines(outcome.out, {"continues", "output/branch-1/" + step_name(12)}), 1)
+      << outcome.text();
+  EXPECT_EQ(run_id(job, "branch-1/" + step_name(13)), left);
 }
 
 TEST(Branch, OfAStartThatCannotBeDoneLeavesEverythingWhereItWas) {

@@ -100,9 +100,12 @@ std::vector<OtherBranch> branch_folders(const fs::path& root) {
 }
 
 std::string list_names(const std::vector<std::int64_t>& steps) {
+  constexpr std::size_t most_named = 5;
   std::vector<std::string> names;
-  for (const std::int64_t step : steps)
-    names.push_back(folder_name(step));
+  for (std::size_t i = 0; i < std::min(steps.size(), most_named); ++i)
+    names.push_back(folder_name(steps[i]));
+  if (steps.size() > most_named)
+    names.push_back(fmt::format("and {} older", steps.size() - most_named));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -93,7 +93,8 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
          (steps.empty() ? std::string("there is none")
                         : fmt::format("there are {}", fmt::join(names_of(steps), ", "))) +
              (others.empty() ? "" : "; other branches: " + others),
-         "Name one that lies there (checkpoint.resume), or move the one you want back there."});
+         "Name one that lies there (checkpoint.resume); another branch is continued in its own "
+         "folder (train.output)."});
   }
   require_own(root / resume);
   return check_folder(root / resume);

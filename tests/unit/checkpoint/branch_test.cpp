@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <random>
 
 #include "checkpoint/format/retire.hpp"
 #include "checkpoint/load/best.hpp"
@@ -229,6 +231,120 @@ TEST_F(BranchTest, NamesOthersWhereANameIsNotThere) {
       finetune::tests::refusal_of(core::ErrorKind::input, [&] { found("step-0000000040"); });
   for (const char* fact : {"step-0000000010", "branch-1", "step-0000000040"})
     EXPECT_TRUE(holds_fact(refusal, fact)) << refusal;
+}
+
+/// Starts that train, go back, begin anew and are killed in one folder, as the program does it, and
+/// where the newest checkpoint of every run has to be.
+class History {
+ public:
+  History(const fs::path& root, unsigned seed) : root_(root), random_(seed) {}
+
+  /// One start: it chooses, leaves what it has to, unless it is killed before, and saves.
+  void start() {
+    const int what = below(6);
+    if (what == 0 && newest_.contains(line_.run_id)) fs::remove(root_ / ".run.json");
+    RunFolder folder(root_, Access::owner);
+    const Branch branch = read_branch(root_);
+    expect_line(branch);
+    if (what <= 2) {
+      line_ = folder.continue_line(branch.line);
+    } else {
+      line_ = go_back(branch, what == 3 ? 0 : pick(branch));
+      line_ = folder.begin_branch(line_);
+    }
+    const bool is_killed = below(4) == 0;
+    if (is_killed) {
+      // A first start has left nothing then, and the next one has another id.
+      if (what <= 2 && branch.line.run_id.empty()) line_ = {};
+      return expect_all();
+    }
+    folder.leave_others();
+    folder.begin(step_, "deck", 0);
+    expect_all();
+    for (int saves = below(4); saves > 0; --saves) {
+      step_ += 1 + below(3);
+      save();
+      expect_all();
+    }
+  }
+
+ private:
+  int below(int end) { return static_cast<int>(random_() % static_cast<unsigned>(end)); }
+
+  /// A step of the branch; 0: it begins anew.
+  std::int64_t pick(const Branch& branch) {
+    return branch.steps.empty()
+               ? 0
+               : branch
+                     .steps[static_cast<std::size_t>(below(static_cast<int>(branch.steps.size())))];
+  }
+
+  Line go_back(const Branch& branch, std::int64_t step) {
+    step_ = step;
+    const auto from = saved_by(root_, step);
+    // A run that is gone on from at its end has nothing that the new one does not go on with.
+    const auto last = from ? newest_.find(from->run_id) : newest_.end();
+    if (last != newest_.end() && last->second == step) newest_.erase(last);
+    Line line = checkpoint::go_back("never", branch.line, from ? &*from : nullptr, step);
+    line.lineage.branch = branch.highest + 1;
+    return line;
+  }
+
+  static std::optional<Line> saved_by(const fs::path& root, std::int64_t step) {
+    const fs::path file = root / folder_name(step) / state_name;
+    if (!fs::exists(file)) return std::nullopt;
+    return RunState::from_json(core::parse_json(tests::read_file(file), "state")).line();
+  }
+
+  void save() {
+    const core::Json state = {{"run_id", line_.run_id}, {"lineage", line_.lineage.to_json()}};
+    const std::vector<tests::TestTensor> model = {{"param", "w", {3}, core::DType::f32}};
+    const tests::Shard shard = tests::filled(model, 0, 1, step_);
+    checkpoint::save({}, {}, 0, root_, step_, state, shard.stored(),
+                     {.durability = {.sync = false},
+                      .block_bytes = 64,
+                      .retention = Retention{.newest = 2, .every = 5}});
+    newest_[line_.run_id] = step_;
+  }
+
+  void expect_line(const Branch& branch) const {
+    if (line_.run_id.empty()) return;
+    EXPECT_EQ(branch.line.run_id, line_.run_id);
+    EXPECT_EQ(branch.steps.empty() ? 0 : branch.steps.front(), step_);
+  }
+
+  /// The newest checkpoint of every run is there, and that of the last branch is what is found.
+  void expect_all() const {
+    for (const auto& [id, step] : newest_) {
+      const auto is_in = [&, id = id, step = step](const fs::path& folder) {
+        const auto by = saved_by(folder, step);
+        return by && by->run_id == id;
+      };
+      bool is_there = is_in(root_);
+      for (const auto& entry : fs::directory_iterator(root_))
+        is_there = is_there || is_in(entry.path());
+      EXPECT_TRUE(is_there) << id << " at step " << step;
+    }
+    expect_line(read_branch(root_));
+    const auto found = find({}, root_, "auto");
+    EXPECT_EQ(found ? found->step : 0, step_);
+  }
+
+  const fs::path& root_;
+  std::mt19937 random_;
+  Line line_ = {};
+  std::int64_t step_ = 0;                       ///< of the line's newest checkpoint
+  std::map<std::string, std::int64_t> newest_;  ///< by run
+};
+
+TEST(BranchHistory, OfAnyOrderLosesTheNewestCheckpointOfNoRun) {
+  for (unsigned seed = 1; seed <= 12 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    const tests::SharedFolder folder;
+    History history(folder.path(), seed);
+    for (int start = 0; start < 12; ++start)
+      history.start();
+  }
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ std::vector<std::int64_t> move_aside(const fs::path& root, const Line& line,
   for (const std::int64_t step : steps)
     move(root, name, folder_name(step));
   sync(root, name);
+  core::fault::hit("ckpt.aside_done", root.native());
   return steps;
 }
 
