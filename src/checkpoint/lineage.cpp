@@ -23,8 +23,11 @@ std::size_t number_in(std::string_view resume) {
   return is_number ? mark : std::string_view::npos;
 }
 
+/// More than any folder sees, and far from where numbers end: files may hold anything.
+constexpr std::int64_t largest_count = 1'000'000'000'000;
+
 bool is_count(const Json& json) {
-  return json.is_number_integer() && json >= 0;
+  return json.is_number_integer() && json >= 0 && json <= largest_count;
 }
 
 }  // namespace

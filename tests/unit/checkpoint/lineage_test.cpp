@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+
 namespace finetune::checkpoint::lineage_test {
 namespace {
 
@@ -65,6 +68,17 @@ TEST(Lineage, LeavesOutWhatIsOfNoUse) {
   EXPECT_EQ(lineage.begun_by, (std::vector<std::string>{"never"}));
   for (const core::Json& other : {core::Json(), core::Json(5), core::Json({{"parents", 3}})})
     EXPECT_TRUE(Lineage::from_json(other).parents.empty()) << other;
+}
+
+TEST(Lineage, CountsNoFurtherThanCanBeCountedOn) {
+  constexpr auto largest = std::numeric_limits<std::int64_t>::max();
+  for (const core::Json& count :
+       {core::Json(largest), core::Json(std::numeric_limits<std::uint64_t>::max())}) {
+    const Lineage lineage =
+        Lineage::from_json({{"branch", count}, {"parents", {{{"run_id", "a"}, {"step", count}}}}});
+    EXPECT_EQ(lineage.branch, 0) << count;
+    EXPECT_TRUE(lineage.parents.empty()) << count;
+  }
 }
 
 TEST(ResumeNumber, IsWhatFollowsTheLastMark) {

@@ -14,6 +14,7 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "metrics/tensorboard/record_events.hpp"
 #include "train/run/detail/patience.hpp"
 
@@ -69,7 +70,7 @@ void Resumer::read_branch() {
     log::info(fmt::format(
         "checkpoint.resume = \"{}\" went back before: the branch written last (run {}) is "
         "continued; to go back once more, set checkpoint.resume = \"{}\"",
-        asked, line.run_id, next));
+        asked, core::printable(line.run_id), next));
   });
   resume_ = world_.world.broadcast_text(resume_);
 }
