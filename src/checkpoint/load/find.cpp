@@ -62,8 +62,9 @@ std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step, 
       log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }
   }
-  if (!branch.steps.empty()) fail_none_good(root, branch.steps.size());
-  return std::nullopt;
+  if (branch.steps.empty()) return std::nullopt;
+  if (whose == Whose::own) tell_others(root, branch);
+  fail_none_good(root, branch.steps.size());
 }
 
 std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
