@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* lock_name = ".lock";
-constexpr std::int64_t largest_owner_bytes = 4096;
+constexpr std::int64_t largest_note_bytes = 4096;
 
 fs::path made(const fs::path& root, Access access) {
   make_root(root, access);
@@ -81,8 +81,8 @@ core::File lock(const fs::path& root, Access access) {
   }
   if (locked == core::Locked::held_by_another) {
     std::string owner = "another job";
-    if (file.size_bytes() > 0 && file.size_bytes() < largest_owner_bytes) {
-      owner = core::printable(core::read_text(root / lock_name, largest_owner_bytes));
+    if (file.size_bytes() > 0 && file.size_bytes() < largest_note_bytes) {
+      owner = core::printable(core::read_text(root / lock_name, largest_note_bytes));
     }
     core::fail(core::ErrorKind::create,
                {root.string(), "is in use by " + owner, "two runs would overwrite each other",
@@ -144,10 +144,14 @@ RunFolder::RunFolder(const fs::path& root, Access access)
     : root_(made(root, access)),
       access_(access),
       lock_((try_out(root, access), lock(root, access))) {
-  if (auto note = read_note(root_))
-    note_ = std::move(*note);
-  else
-    note_.id = new_id();
+  std::error_code ignored;
+  if (fs::exists(root_ / note_name, ignored)) {
+    if (auto note = read_note(root_)) {
+      note_ = std::move(*note);
+      return;
+    }
+  }
+  note_.id = new_id();
 }
 
 Line RunFolder::continue_line(Line line) {

@@ -10,7 +10,6 @@
 
 #include "checkpoint/format/detail/note.hpp"
 #include "checkpoint/format/layout.hpp"
-#include "checkpoint/lineage.hpp"
 #include "core/file.hpp"
 #include "core/json.hpp"
 

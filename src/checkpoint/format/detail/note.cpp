@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/format/detail/note.hpp"
 
-#include <system_error>
-
 #include "checkpoint/format/detail/aside.hpp"
 #include "checkpoint/format/detail/folder.hpp"
 #include "core/file.hpp"
@@ -16,8 +14,6 @@ constexpr std::int64_t largest_note_bytes = 1 << 20;
 
 std::optional<RunNote> read_note(const std::filesystem::path& root) {
   const std::filesystem::path path = root / note_name;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   try {
     const core::Json json =
         core::parse_json(read_regular_file(path, largest_note_bytes), path.string());
