@@ -27,6 +27,8 @@ void print(const checkpoint::VerifiedCheckpoint& checkpoint) {
     line += fmt::format("  validation loss {:.6g}", *checkpoint.validation_loss);
   if (checkpoint.score)
     line += fmt::format("  {} {:.6g}", checkpoint.score->name, checkpoint.score->value);
+  if (!checkpoint.other_branch.empty())
+    line += fmt::format("  (another branch: {})", checkpoint.other_branch);
   log::info(line);
 }
 
@@ -57,6 +59,8 @@ int run_verify(const Arguments& arguments, const train::Registry& registry) {
   if (result.checkpoints.size() == 1)
     for (const auto& kind : result.checkpoints.front().kinds)
       print(kind);
+  if (!result.other_branches.empty())
+    log::info(fmt::format("other branches in {}: {}", arguments.path, result.other_branches));
   if (!result.problems.empty()) return static_cast<int>(core::ErrorKind::input);
   log::info(fmt::format("{}: good: {} checkpoint{}, {} tensors, {} compared with their checksums",
                         arguments.path, result.checkpoints.size(),

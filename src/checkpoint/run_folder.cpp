@@ -2,6 +2,7 @@
 #include "checkpoint/run_folder.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "checkpoint/format/detail/aside.hpp"
 #include "checkpoint/format/detail/folder.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -20,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* note_name = ".run.json";
 constexpr std::int64_t largest_note_bytes = 4096;
 
 fs::path made(const fs::path& root, Access access) {
@@ -62,13 +63,8 @@ void try_out(const fs::path& root, Access access) {
 }  // namespace
 
 core::Json noted_choice(const fs::path& root) {
-  try {
-    const std::string name = (root / note_name).string();
-    return core::parse_json(read_regular_file(root / note_name, largest_note_bytes), name)
-        .value("choice", core::Json());
-  } catch (const std::exception&) {
-    return {};
-  }
+  const auto note = read_note(root);
+  return note ? note->choice : core::Json();
 }
 
 bool has_checkpoints(const fs::path& root) {
@@ -95,49 +91,69 @@ RunFolder::RunFolder(const fs::path& root, Access access)
     : root_(made(root, access)), access_(access), lock_((try_out(root, access), root), access) {
   std::error_code ignored;
   if (fs::exists(root_ / note_name, ignored)) {
-    try {
-      const core::Json note = core::parse_json(
-          read_regular_file(root_ / note_name, largest_note_bytes), (root_ / note_name).string());
-      run_id_ = note.at("id").get<std::string>();
-      fingerprint_ = note.at("fingerprint").get<std::string>();
-      step_ = note.at("step").get<std::int64_t>();
-      starts_ = note.at("starts").get<std::int64_t>();
-      choice_ = note.value("choice", core::Json());
+    if (auto note = read_note(root_)) {
+      note_ = std::move(*note);
       return;
-    } catch (const std::exception&) {
-      // A note that cannot be read is worth no more than none.
-      starts_ = 0;
     }
   }
-  run_id_ = new_id();
+  note_.id = new_id();
 }
 
-void RunFolder::set_run_id(const std::string& id) {
-  run_id_ = id.empty() ? new_id() : id;
+Line RunFolder::continue_line(Line line) {
+  if (line.run_id.empty()) line.run_id = new_id();
+  note_.id = line.run_id;
+  note_.lineage = line.lineage;
+  return line;
+}
+
+Line RunFolder::begin_branch(Line line) {
+  line.run_id = new_id();
+  note_ = {.id = line.run_id,
+           .choice = note_.choice,
+           .lineage = line.lineage,
+           .leaves_to = new_branch_folder(root_)};
+  write();
+  return line;
+}
+
+void RunFolder::leave_others() {
+  if (note_.leaves_to.empty()) return;
+  const Line line{note_.id, note_.lineage.value_or(Lineage())};
+  const auto steps = move_aside(root_, line, note_.leaves_to, access_);
+  if (!steps.empty()) {
+    std::vector<std::string> names;
+    for (const std::int64_t step : steps)
+      names.push_back(folder_name(step));
+    log::info(fmt::format("{} of the branch that is left: now in {}", fmt::join(names, ", "),
+                          (root_ / note_.leaves_to).string()));
+  }
+  note_.leaves_to.clear();
+  write();
 }
 
 void RunFolder::begin(std::int64_t step, const std::string& fingerprint, std::int64_t max_starts) {
-  const bool is_same = step == step_ && fingerprint == fingerprint_;
-  if (is_same && max_starts > 0 && starts_ >= max_starts) {
+  const bool is_same = step == note_.step && fingerprint == note_.fingerprint;
+  if (is_same && max_starts > 0 && note_.starts >= max_starts) {
     core::fail(
         core::ErrorKind::no_progress,
         {root_.string(),
-         fmt::format("{} starts from step {} have ended without a new checkpoint", starts_, step),
+         fmt::format("{} starts from step {} have ended without a new checkpoint", note_.starts,
+                     step),
          "another would most likely end in the same way",
          fmt::format("Look at what they printed; save more often (checkpoint.save_minutes), change "
                      "the deck, or remove {} to try again.",
                      (root_ / note_name).string())});
   }
-  starts_ = is_same ? starts_ + 1 : 1;
-  step_ = step;
-  fingerprint_ = fingerprint;
+  note_.starts = is_same ? note_.starts + 1 : 1;
+  note_.step = step;
+  note_.fingerprint = fingerprint;
   write();
 }
 
 void RunFolder::note_progress() {
-  if (starts_ == 0) return;
-  starts_ = 0;
-  step_ = -1;
+  if (note_.starts == 0) return;
+  note_.starts = 0;
+  note_.step = -1;
   try {
     write();
   } catch (const core::Error& error) {
@@ -146,10 +162,7 @@ void RunFolder::note_progress() {
 }
 
 void RunFolder::write() const {
-  core::Json note = {
-      {"id", run_id_}, {"fingerprint", fingerprint_}, {"step", step_}, {"starts", starts_}};
-  if (!choice_.is_null()) note["choice"] = choice_;
-  core::write_text_atomically(root_ / note_name, note.dump() + "\n");
+  write_note(root_, note_);
   ::chmod((root_ / note_name).c_str(), file_mode(access_));
 }
 

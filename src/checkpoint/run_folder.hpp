@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/format/detail/note.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/run_lock.hpp"
 #include "core/json.hpp"
@@ -38,12 +39,22 @@ class RunFolder {
 
   /// Tells this run from others that used the same folder before; checkpoints on disks of nodes
   /// carry it.
-  const std::string& run_id() const { return run_id_; }
-  /// The run continues under the id of its checkpoint, or under a new one ("").
-  void set_run_id(const std::string& id);
+  const std::string& run_id() const { return note_.id; }
+  /// The run continues on the line of its checkpoint; an id of "" is replaced by a new one. Returns
+  /// the line.
+  Line continue_line(Line line);
+
+  /// Begins another run, on purpose: `line` (checkpoint::go_back), which gets an id. What lies in
+  /// the folder and is not its past is left. Written down at once: later starts go on with this
+  /// run, whenever this one ends. Returns the line. Throws: ErrorKind::create or io.
+  Line begin_branch(Line line);
+
+  /// Moves checkpoints that `begin_branch` left, in this start or one that was interrupted, to a
+  /// folder of their own, and says so. Throws: ErrorKind::create.
+  void leave_others();
 
   /// What this start chose; `begin` writes it down, and later starts read it with `noted_choice`.
-  void set_choice(core::Json choice) { choice_ = std::move(choice); }
+  void set_choice(core::Json choice) { note_.choice = std::move(choice); }
 
   /// Notes a start from `step` with a deck and program of this fingerprint.
   /// Throws: ErrorKind::no_progress if `max_starts` before it (0: any number) ended without a
@@ -59,11 +70,7 @@ class RunFolder {
   std::filesystem::path root_;
   Access access_;
   RunLock lock_;
-  std::string run_id_;
-  std::string fingerprint_;
-  std::int64_t step_ = -1;
-  std::int64_t starts_ = 0;
-  core::Json choice_;
+  RunNote note_;
 };
 
 }  // namespace finetune::checkpoint

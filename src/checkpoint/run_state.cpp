@@ -36,6 +36,7 @@ void visit_fields(State& state, const Visit& visit) {
   visit("rounding", state.rounding, OnRestart::needed);
   visit("base", state.base, OnRestart::needed);
   visit("step", state.step, OnRestart::ignored);
+  visit("lineage", state.lineage, OnRestart::ignored);
   visit("model_folder", state.model_folder, OnRestart::ignored);
   visit("deck", state.deck, OnRestart::ignored);
   visit("build", state.build, OnRestart::ignored);
@@ -112,6 +113,11 @@ bool take(const Json& json, Json& state) {
 bool take(const Json& json, FrozenBase& base) {
   base = FrozenBase::from_json(json);
   return holds_texts(json);
+}
+
+bool take(const Json& json, Lineage& lineage) {
+  lineage = Lineage::from_json(json);
+  return json.is_object();
 }
 
 bool take(const Json& json, AdapterState& adapter) {

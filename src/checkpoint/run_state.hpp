@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/lineage.hpp"
 #include "core/json.hpp"
 
 namespace finetune::checkpoint {
@@ -69,6 +70,7 @@ struct RunState {
   std::optional<std::int64_t> threads = {};     ///< of a rank
   std::optional<std::string> arithmetic = {};   ///< how its products are computed
   std::optional<std::string> run_id = {};
+  std::optional<Lineage> lineage = {};             ///< of the run, from the runs before it
   std::optional<double> validation_loss = {};      ///< of these very weights
   std::optional<Score> score = {};                 ///< likewise, by what checkpoint.best_by names
   std::optional<core::Json> patience = {};         ///< of early stopping
@@ -93,6 +95,9 @@ struct RunState {
   /// Reads what is there; state.json comes from a file, and null is as good as an empty object.
   static RunState from_json(const core::Json& json);
   core::Json to_json() const;
+
+  /// The run that saved it; of versions that gave no id, "" as the others of them.
+  Line line() const { return {run_id.value_or(""), lineage.value_or(Lineage())}; }
 
   /// What tells these weights from others of the run: `score`, or the validation loss of earlier
   /// versions and of runs that measure nothing else. Nothing if none was measured.

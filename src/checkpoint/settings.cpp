@@ -134,18 +134,23 @@ void CheckpointSettings::bind_local_level(deck::Table& table) {
 }
 
 void CheckpointSettings::bind_resume(deck::Table& table) {
-  table.text({.name = "resume",
-              .restart = Restart::free,
-              .sentence = "\"auto\" continues from the newest good checkpoint, \"never\" starts "
-                          "from scratch, \"step-0000000200\" continues from that one."},
-             resume);
+  table.text(
+      {.name = "resume",
+       .restart = Restart::free,
+       .sentence = "\"auto\" continues from the newest good checkpoint of the branch written "
+                   "last. \"never\" starts from scratch and \"step-0000000200\" goes back to "
+                   "that one: what is newer moves to a folder branch-1, and the same value "
+                   "submitted again continues the new branch; a number behind it "
+                   "(\"never#2\") goes back once more."},
+      resume);
   table.integer(
       {.name = "max_starts",
        .restart = Restart::free,
        .sentence = "Refuse to start (exit code 79) after this many starts of the same deck from "
                    "the same step have ended without a new checkpoint; 0: never."},
       max_starts, {.min = 0});
-  if (resume != "auto" && resume != "never" && !step_of(resume)) {
+  const std::string_view base = without_number(resume);
+  if (resume != "auto" && base != "never" && !step_of(base)) {
     table.problem("resume",
                   fmt::format("checkpoint.resume = \"{}\" is not a checkpoint's name", resume),
                   "they are called step-0000000200 and so on",

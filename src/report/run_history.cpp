@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "deck/document.hpp"
@@ -122,19 +123,7 @@ const RunHistory& HistoryReader::update() {
   read_deck();
   read_metrics();
   history_.problems = read_log(history_.folder).problems;
-  history_.checkpoint_folders.clear();
-  std::error_code error;
-  for (fs::directory_iterator i(history_.folder, error), end; !error && i != end;
-       i.increment(error)) {
-    if (const auto step = checkpoint::step_of(i->path().filename().string()))
-      history_.checkpoint_folders.push_back(*step);
-  }
-  std::ranges::sort(history_.checkpoint_folders);
-  history_.last_checkpoint_unix_s = 0;
-  if (!history_.checkpoint_folders.empty())
-    history_.last_checkpoint_unix_s =
-        changed_s(history_.folder / checkpoint::folder_name(history_.checkpoint_folders.back()) /
-                  checkpoint::manifest_name);
+  read_checkpoints();
   const std::string folder = history_.deck_text("profile.dir");
   history_.timeline =
       detail::read_timeline(history_.folder / (folder.empty() ? "profile" : folder));
@@ -143,6 +132,33 @@ const RunHistory& HistoryReader::update() {
     history_.last_sign_unix_s =
         std::max(history_.last_sign_unix_s, changed_s(history_.folder / name));
   return history_;
+}
+
+/// Whose checkpoints are which is in files that are larger: they are read when something changed.
+void HistoryReader::read_checkpoints() {
+  std::vector<std::int64_t> listed;
+  std::error_code error;
+  for (fs::directory_iterator i(history_.folder, error), end; !error && i != end;
+       i.increment(error)) {
+    if (const auto step = checkpoint::step_of(i->path().filename().string()))
+      listed.push_back(*step);
+  }
+  std::ranges::sort(listed);
+  const double noted_unix_s = changed_s(checkpoint::note_path(history_.folder));
+  if (listed != listed_ || noted_unix_s != noted_unix_s_) {
+    const checkpoint::Branch branch = checkpoint::read_branch(history_.folder);
+    branch_steps_.assign(branch.steps.rbegin(), branch.steps.rend());
+    other_branches_ = checkpoint::describe_others(branch);
+    listed_ = std::move(listed);
+    noted_unix_s_ = noted_unix_s;
+  }
+  history_.checkpoint_folders = branch_steps_;
+  history_.other_branches = other_branches_;
+  history_.last_checkpoint_unix_s = 0;
+  if (!branch_steps_.empty())
+    history_.last_checkpoint_unix_s =
+        changed_s(history_.folder / checkpoint::folder_name(branch_steps_.back()) /
+                  checkpoint::manifest_name);
 }
 
 void HistoryReader::read_metrics() {

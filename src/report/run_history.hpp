@@ -140,7 +140,8 @@ struct RunHistory {
   std::vector<Problem> problems;                   ///< of the log's last MiB
   std::string deck;                                ///< input.resolved.toml; empty without one
   std::map<std::string, std::string> deck_values;  ///< "train.seed" to "1", as TOML
-  std::vector<std::int64_t> checkpoint_folders;    ///< steps of those that are there, in order
+  std::vector<std::int64_t> checkpoint_folders;    ///< steps of its branch that are there, in order
+  std::string other_branches;                      ///< whose checkpoints lie there, too, in words
   double last_checkpoint_unix_s = 0;  ///< when the newest of them was complete; 0 without one
   std::int64_t num_unreadable = 0;    ///< lines of both files that are no JSON object
   double last_sign_unix_s = 0;        ///< when one of its files was last written
@@ -170,11 +171,16 @@ class HistoryReader {
  private:
   void read_metrics();
   void read_deck();
+  void read_checkpoints();
   void take_line(std::string_view line);
 
   RunHistory history_;
-  std::int64_t offset_ = 0;  ///< of metrics.jsonl, up to the end of a line
-  std::string last_line_;    ///< before `offset_`: if it is another now, the file was cut
+  std::vector<std::int64_t> listed_;        ///< steps in the folder, of whatever branch
+  double noted_unix_s_ = 0;                 ///< when the run's note was written
+  std::vector<std::int64_t> branch_steps_;  ///< of `listed_`, as they were then
+  std::string other_branches_;              ///< likewise
+  std::int64_t offset_ = 0;                 ///< of metrics.jsonl, up to the end of a line
+  std::string last_line_;  ///< before `offset_`: if it is another now, the file was cut
   std::uintmax_t inode_ = 0;
 };
 

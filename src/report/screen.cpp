@@ -156,6 +156,7 @@ std::string checkpoint(const RunHistory& run, double now_s) {
   const double age_s = now_s - run.last_checkpoint_unix_s;
   if (run.last_checkpoint_unix_s > 0 && age_s >= 0)
     text += fmt::format(", {} ago", human_seconds(age_s));
+  if (!run.other_branches.empty()) text += "; other branches: " + run.other_branches;
   return text;
 }
 

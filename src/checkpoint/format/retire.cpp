@@ -16,9 +16,13 @@
 namespace finetune::checkpoint {
 namespace {
 
-std::optional<GoodCheckpoint> look_at(const std::filesystem::path& folder, Level level) {
+/// Of those on `line`, which the newest one that can be read begins.
+std::optional<GoodCheckpoint> look_at(const std::filesystem::path& folder, Level level,
+                                      std::optional<Line>& line) {
   try {
     const FoundCheckpoint found = parse(read_candidate(folder));
+    if (!line) line = found.state.line();
+    if (!line->holds(found.state.run_id.value_or(""), found.step)) return std::nullopt;
     // A node has some of the files only.
     if (level == Level::shared) check_file_sizes(found);
     return GoodCheckpoint{found.step, found.state.measured()};
@@ -58,9 +62,10 @@ void retire(const std::filesystem::path& root, const Retention& retention, std::
   core::check(retention.newest >= 1, "at least one checkpoint is kept");
   try {
     std::vector<GoodCheckpoint> good;
+    std::optional<Line> line;
     for (const std::int64_t step : list_steps(root)) {
       if (step > newest_step) continue;
-      if (const auto kept = look_at(root / folder_name(step), level)) good.push_back(*kept);
+      if (const auto kept = look_at(root / folder_name(step), level, line)) good.push_back(*kept);
     }
     for (const std::int64_t step : superfluous(good, retention))
       remove_checkpoint(root, step);

@@ -33,7 +33,7 @@ std::vector<std::int64_t> superfluous(std::span<const GoodCheckpoint> good,
 
 /// Removes the good checkpoints in `root` that `retention` does not keep, of steps up to
 /// `newest_step`. Damaged ones neither count nor are removed: a person may want to look at them.
-/// Nor are those of later steps, which another run left there.
+/// Nor are those of other branches than that of `newest_step`, and those of later steps.
 ///
 /// To be called after a save, by one rank. Problems are warnings: an old checkpoint too many harms
 /// nobody. Calls neither MPI nor HDF5.

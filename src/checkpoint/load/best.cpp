@@ -9,13 +9,16 @@
 #include "checkpoint/format/detail/candidate.hpp"
 #include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 
 namespace finetune::checkpoint {
 
 FoundCheckpoint open_best(const std::filesystem::path& root) {
-  const auto steps = list_steps(root);
+  const Branch branch = read_branch(root);
+  const auto& steps = branch.steps;
+  tell_others(root, branch);
   if (steps.empty()) core::fail(core::ErrorKind::input, no_checkpoint_in(root));
   std::optional<FoundCheckpoint> best;
   for (const std::int64_t step : steps) {

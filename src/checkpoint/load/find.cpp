@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,9 +14,11 @@
 #include "checkpoint/format/detail/candidate.hpp"
 #include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"
@@ -48,8 +51,9 @@ Candidate check_folder(const fs::path& folder) {
 enum class Whose { own, anybodys };
 
 std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step, Whose whose) {
-  const std::vector<std::int64_t> steps = list_steps(root);
-  for (const std::int64_t step : steps) {
+  const Branch branch = read_branch(root);
+  if (whose == Whose::anybodys) tell_others(root, branch);
+  for (const std::int64_t step : branch.steps) {
     if (step >= before_step) continue;
     try {
       if (whose == Whose::own) require_own(root / folder_name(step));
@@ -58,8 +62,9 @@ std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step, 
       log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }
   }
-  if (!steps.empty()) fail_none_good(root, steps.size());
-  return std::nullopt;
+  if (branch.steps.empty()) return std::nullopt;
+  if (whose == Whose::own) tell_others(root, branch);
+  fail_none_good(root, branch.steps.size());
 }
 
 std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
@@ -72,39 +77,28 @@ std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
 std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
                                 std::int64_t before_step) {
   if (resume == "auto") return newest(root, before_step, Whose::own);
-  if (resume != "never") {
-    if (!step_of(resume)) {
-      core::fail(core::ErrorKind::input,
-                 {"checkpoint.resume",
-                  fmt::format("\"{}\" is not a checkpoint's name", core::printable(resume)),
-                  "they are called step-0000000200 and so on",
-                  "Use \"auto\", \"never\" or the name of a folder."});
-    }
-    const std::vector<std::int64_t> steps = list_steps(root);
-    if (std::ranges::find(steps, *step_of(resume)) == steps.end()) {
-      core::fail(core::ErrorKind::input,
-                 {(root / resume).string(), "there is no such checkpoint",
-                  steps.empty() ? std::string("there is none")
-                                : fmt::format("there are {}", fmt::join(names_of(steps), ", ")),
-                  "Name one of these (checkpoint.resume)."});
-    }
-    require_own(root / resume);
-    if (steps.front() > *step_of(resume)) {
-      log::warn(
-          fmt::format("{} holds checkpoints up to step {}. They stay: move them away, or a later "
-                      "start with checkpoint.resume = \"auto\" continues from them.",
-                      root.string(), steps.front()));
-    }
-    return check_folder(root / resume);
+  if (resume == "never") return std::nullopt;
+  if (!step_of(resume)) {
+    core::fail(core::ErrorKind::input,
+               {"checkpoint.resume",
+                fmt::format("\"{}\" is not a checkpoint's name", core::printable(resume)),
+                "they are called step-0000000200 and so on",
+                "Use \"auto\", \"never\" or the name of a folder."});
   }
   const std::vector<std::int64_t> steps = list_steps(root);
-  if (!steps.empty()) {
-    log::warn(
-        fmt::format("{} holds checkpoints up to step {}, which are ignored (checkpoint.resume = "
-                    "\"never\"). Move them away, or a later start may continue from them.",
-                    root.string(), steps.front()));
+  if (std::ranges::find(steps, *step_of(resume)) == steps.end()) {
+    const std::string others = describe_others(read_branch(root));
+    core::fail(
+        core::ErrorKind::input,
+        {(root / resume).string(), "there is no such checkpoint",
+         (steps.empty() ? std::string("there is none")
+                        : fmt::format("there are {}", fmt::join(names_of(steps), ", "))) +
+             (others.empty() ? "" : "; other branches: " + others),
+         "Name one that lies there (checkpoint.resume); another branch is continued in its own "
+         "folder (train.output)."});
   }
-  return std::nullopt;
+  require_own(root / resume);
+  return check_folder(root / resume);
 }
 
 }  // namespace
@@ -114,6 +108,23 @@ Candidate read_candidate(const fs::path& folder) {
   candidate.manifest_text = read_regular_file(folder / manifest_name, largest_manifest_bytes);
   candidate.state_text = read_regular_file(folder / state_name, largest_state_bytes);
   return candidate;
+}
+
+std::optional<Line> saved_by(const fs::path& folder) {
+  // A manifest of many tensors is large, and what lies in a folder many checkpoints.
+  constexpr std::int64_t beginning_bytes = 4096;
+  try {
+    const std::string state = read_regular_file(folder / state_name, largest_state_bytes);
+    const std::int64_t bytes =
+        std::min(regular_file_bytes(folder / manifest_name), beginning_bytes);
+    std::string beginning(static_cast<std::size_t>(bytes), '\0');
+    core::File(folder / manifest_name, core::File::Mode::read_no_link, core::ErrorKind::input)
+        .read_at(0, std::as_writable_bytes(std::span(beginning)));
+    if (beginning.find(core::fingerprint(state)) == std::string::npos) return std::nullopt;
+    return RunState::from_json(core::parse_json(state, (folder / state_name).string())).line();
+  } catch (const core::Error&) {
+    return std::nullopt;
+  }
 }
 
 FoundCheckpoint parse(const Candidate& candidate) {

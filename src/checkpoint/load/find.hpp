@@ -33,10 +33,10 @@ struct FoundCheckpoint {
 
 inline constexpr std::int64_t any_step = std::numeric_limits<std::int64_t>::max();
 
-/// Finds the checkpoint in `root` that `resume` asks for: "auto" the newest good one of a step
-/// below `before_step`, nothing if there are no checkpoints at all; "never" nothing; otherwise the
-/// one of that folder name, and no other. Says in one warning each which ones it skipped and
-/// why.
+/// Finds the checkpoint in `root` that `resume` asks for: "auto" the newest good one of the branch
+/// written last (read_branch) and of a step below `before_step`, nothing if that has none at all;
+/// "never" nothing; otherwise the one of that folder name, and no other. Says in one warning each
+/// which ones it skipped and why.
 ///
 /// The root reads; every rank gets the same manifest. Collective on `world`.
 /// Throws: AgreedError of kind input if there are checkpoints but none is good.
@@ -44,7 +44,8 @@ std::optional<FoundCheckpoint> find(const comm::Communicator& world,
                                     const std::filesystem::path& root, const std::string& resume,
                                     std::int64_t before_step = any_step);
 
-/// Opens the checkpoint folder `path`, or the newest good checkpoint in `path`, without MPI.
+/// Opens the checkpoint folder `path`, or the newest good checkpoint in `path` of the branch that
+/// was written last, naming other branches. Without MPI.
 /// Throws: ErrorKind::input.
 FoundCheckpoint open(const std::filesystem::path& path);
 

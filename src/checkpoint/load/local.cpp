@@ -2,6 +2,7 @@
 #include "checkpoint/load/local.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,14 +122,20 @@ void remove_other_runs(const fs::path& root, const std::string& run_id) {
   } catch (const core::Error& error) {
     log::warn(fmt::format("node-local checkpoints of earlier runs stay: {}", error.what()));
   }
+  std::vector<std::string> removed;
   for (const std::int64_t step : steps) {
     try {
       const FoundCheckpoint found = parse(read_candidate(root / folder_name(step)));
-      if (found.state.run_id.value_or("") != run_id) remove_checkpoint(root, step);
+      if (found.state.run_id.value_or("") == run_id) continue;
+      remove_checkpoint(root, step);
+      removed.push_back(folder_name(step));
     } catch (const core::Error& error) {
       log::warn(fmt::format("the node-local {} stays: {}", folder_name(step), error.what()));
     }
   }
+  if (!removed.empty() && !run_id.empty())
+    log::info(fmt::format("removed, as node-local checkpoints of another run: {}",
+                          fmt::join(removed, ", ")));
 }
 
 std::optional<FoundCheckpoint> find_local(const comm::Communicator& world,

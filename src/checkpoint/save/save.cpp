@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/format/detail/aside.hpp"
 #include "checkpoint/format/detail/candidate.hpp"
 #include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/save/detail/background.hpp"
@@ -78,6 +79,7 @@ struct Saving::Parts {
   Phase phase = Phase::writing;
   fs::path folder;  ///< the temporary one
   std::string state;
+  Line line;
   RankJob job;
   std::vector<comm::Communicator::Delivery> of_partners;
   PayloadResult result;
@@ -144,6 +146,7 @@ void Saving::begin(const core::Json& state, std::span<const StoredSlice> slices)
   Parts& parts = *parts_;
   parts.folder = root_ / name;
   parts.state = state.dump(1);
+  parts.line = RunState::from_json(state).line();
   parts.header.step = report_.step;
   parts.header.world_size = world.size();
   parts.header.block_bytes = options_.block_bytes;
@@ -257,6 +260,8 @@ void Saving::publish() {
     if (options_.level == Level::shared) require_files(parts.folder, parts.files);
     write_new_file(parts.folder / state_name, parts.state, file_mode(options_.access));
     write_manifest_file(parts.folder, parts.manifest, file_mode(options_.access));
+    if (options_.level == Level::shared)
+      move_aside_other(root_, report_.step, parts.line, options_.access);
     checkpoint::publish(parts.folder, root_, report_.step);
     if (options_.retention) retire(root_, *options_.retention, report_.step, options_.level);
     parts.thread_s = watch.seconds();

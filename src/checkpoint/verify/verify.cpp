@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/format/detail/overlap.hpp"
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "checkpoint/verify/detail/scan.hpp"
 #include "core/error.hpp"
 
@@ -39,6 +41,15 @@ std::pair<std::string, std::string> place_of(const FoundCheckpoint& found, std::
   }
   core::check(false, "every element lies in an extent");
   return {};
+}
+
+/// Whose the checkpoint of `step` is; empty: of the branch itself.
+std::string other_branch_of(const Branch& branch, std::int64_t step) {
+  if (std::ranges::find(branch.steps, step) != branch.steps.end()) return "";
+  for (const OtherBranch& other : branch.others)
+    if (!other.is_folder && std::ranges::find(other.steps, step) != other.steps.end())
+      return other.where;
+  return "";
 }
 
 class Verifier {
@@ -164,9 +175,13 @@ Verification verify(const fs::path& path, const std::vector<std::string>& unsign
     return result;
   }
   try {
-    for (const std::int64_t step : list_steps(clean))
+    const Branch branch = read_branch(clean);
+    result.other_branches = describe_others(branch);
+    for (const std::int64_t step : list_steps(clean)) {
       result.checkpoints.push_back(
           Verifier(clean / folder_name(step), unsigned_kinds, result).run());
+      result.checkpoints.back().other_branch = other_branch_of(branch, step);
+    }
   } catch (const core::Error& error) {
     result.problems.emplace_back(error.what());
   }

@@ -278,8 +278,10 @@ std::string checkpoints(ReportedRuns runs) {
     const std::string list = table({"Step", "Level", "Size", "Training blocked", "Written in",
                                     "Complete after", "Still there"},
                                    rows);
-    if (list.empty()) continue;
+    if (list.empty() && run.other_branches.empty()) continue;
     out += subtitle(runs, run) + list;
+    if (!run.other_branches.empty())
+      out += facts({{"Other branches in its folder", run.other_branches}});
     if (first > 0)
       out +=
           fmt::format("<p class=\"note\">The last {} of {}.</p>\n", most, run.checkpoints.size());

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/load/branch.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
@@ -101,8 +102,9 @@ bool is_noted(const plan::Mesh& mesh, const core::Json& choice) {
 std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput& request) {
   const bool is_open =
       plan::is_sharding_open(request) || plan::sharing_axes(request, input.parameters).any();
-  if (input.checkpoint.resume == "never" || !is_open) return {};
+  if (!is_open) return {};
   try {
+    if (checkpoint::begins_anew(input.train.output, input.checkpoint.resume)) return {};
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || choice.at("ranks") != ranks_json(request.ranks)) return {};
     if (!leaves_open_what_was_chosen(choice, request)) return {};
@@ -122,8 +124,9 @@ std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput
 /// The micro-batch that an earlier start of the run chose, on whatever ranks; of one that left
 /// nothing to continue, maybe for want of memory, nothing.
 std::optional<std::int64_t> earlier_micro_batch(const Input& input) {
-  if (input.checkpoint.resume == "never" || input.train.micro_batch > 0) return {};
+  if (input.train.micro_batch > 0) return {};
   try {
+    if (checkpoint::begins_anew(input.train.output, input.checkpoint.resume)) return {};
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || !was_chosen(choice, micro_batch_key)) return {};
     // Checkpoints on disks of nodes are not this rank's to see.

@@ -44,10 +44,9 @@ void Run::report_stop(bool by_signal, const std::string& left) {
 }
 
 int Run::end_stopped(bool has_checkpoint) {
-  const bool goes_on = input_.checkpoint.resume == "auto";
+  output_.tell_other_branches();
   // A jobscript continues by itself, or says what to do.
-  const char* next = !goes_on ? "; set checkpoint.resume = \"auto\" and start again to continue"
-                     : std::getenv("FINETUNE_JOBSCRIPT") != nullptr
+  const char* next = std::getenv("FINETUNE_JOBSCRIPT") != nullptr
                          ? ""
                          : "; start the same command again to continue";
   log::info(fmt::format("stopped after step {} of {} ({}){}", steps_done_, num_steps_, stop_reason_,
@@ -65,6 +64,7 @@ std::string Run::end_reason() const {
 int Run::end_finished(double train_s) {
   // A finished run needs them no more, and others need the space.
   output_.remove_local_of_others("");
+  output_.tell_other_branches();
   const std::int64_t steps = steps_done_ - start_.step;
   if (steps == 0 && start_.step > 0 && !task_result_) {
     log::info(fmt::format("nothing left to do: {}", end_reason()));

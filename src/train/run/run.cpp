@@ -154,6 +154,7 @@ checkpoint::RunState Run::describe() const {
        .threads = at::get_num_threads(),
        .arithmetic = arithmetic_,
        .run_id = start_.run_id,
+       .lineage = start_.lineage,
        .validation_loss = validation_loss_,
        .score = score_,
        .patience = patience_.to_json(),

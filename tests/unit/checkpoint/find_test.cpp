@@ -95,11 +95,9 @@ TEST_F(Find, ANamedCheckpointIsTheOnlyChoice) {
   EXPECT_EQ(exit_code([&] { found("../step-0000000001"); }), 65);
 }
 
-TEST_F(Find, NeverMeansNeverButSaysWhatItIgnores) {
+TEST_F(Find, NeverMeansNever) {
   save(5);
-  testing::internal::CaptureStderr();
   EXPECT_EQ(found("never"), -1);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("up to step 5"), std::string::npos);
 }
 
 TEST_F(Find, TakesNothingThatWasNotPublished) {

@@ -133,8 +133,9 @@ TEST_F(RunFolderTest, KeepsTheIdOfItsRun) {
   }
   EXPECT_EQ(RunFolder(root(), Access::owner).run_id(), id);
   RunFolder folder(root(), Access::owner);
-  folder.set_run_id("");
-  EXPECT_NE(folder.run_id(), id);
+  EXPECT_EQ(folder.continue_line({"abc"}).run_id, "abc");
+  EXPECT_EQ(folder.run_id(), "abc");
+  EXPECT_NE(folder.continue_line({}).run_id, id);
 }
 
 TEST_F(RunFolderTest, RemembersWhatWasChosenForLaterStarts) {

@@ -23,6 +23,10 @@ core::Json whole() {
           {"deck", "[train]\n"},
           {"precision", "16-mixed"},
           {"run_id", "0123"},
+          {"lineage",
+           {{"branch", 2},
+            {"parents", {{{"run_id", "4567"}, {"step", 5}}}},
+            {"begun_by", {"step-0000000005"}}}},
           {"build", "finetune 0.1.0"},
           {"base", {{"hash", "h"}, {"dtype", "F16"}, {"packing", "nf4"}}},
           {"bucket", "BLOCK"},
@@ -51,8 +55,8 @@ TEST(RunState, ReadsEveryFieldThatItWrites) {
 TEST(RunState, OfAnEarlierVersionLacksWhatCameLater) {
   core::Json json = whole();
   for (const char* field :
-       {"data_tokens", "threads", "arithmetic", "precision", "run_id", "bucket", "rounding", "base",
-        "adapter", "validation_loss", "total_samples", "total_tokens"})
+       {"data_tokens", "threads", "arithmetic", "precision", "run_id", "lineage", "bucket",
+        "rounding", "base", "adapter", "validation_loss", "total_samples", "total_tokens"})
     json.erase(field);
   const RunState state = RunState::from_json(json);
   EXPECT_EQ(state.to_json(), json);

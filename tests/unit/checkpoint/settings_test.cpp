@@ -37,11 +37,13 @@ TEST(CheckpointSettings, HaveDefaultsAndAreRead) {
 TEST(CheckpointSettings, RefuseWhatCannotBeDone) {
   for (const char* line :
        {"save_steps = -1", "save_total_limit = 0", "files = \"shared\"", "resume = \"latest\"",
-        "resume = \"../step-0000000200\"", "asynchronous = true", "access = \"0777\"",
-        "local_dir = \"/tmp\"", "local_steps = 5", "on_error = \"ignore\"", "keep_every = -1",
-        "save_epochs = -0.5"})
+        "resume = \"../step-0000000200\"", "resume = \"auto#2\"", "resume = \"never#\"",
+        "asynchronous = true", "access = \"0777\"", "local_dir = \"/tmp\"", "local_steps = 5",
+        "on_error = \"ignore\"", "keep_every = -1", "save_epochs = -0.5"})
     EXPECT_NE(refusal("[checkpoint]\n" + std::string(line) + "\n"), "accepted") << line;
   EXPECT_EQ(refusal("[checkpoint]\nsave_epochs = 0.5\n"), "accepted");
+  EXPECT_EQ(refusal("[checkpoint]\nresume = \"never#2\"\n"), "accepted");
+  EXPECT_EQ(refusal("[checkpoint]\nresume = \"step-0000000200#13\"\n"), "accepted");
   EXPECT_NE(refusal("[checkpoint]\nsave_epochs = 0.5\nsave_steps = 5\n")
                 .find("both save_steps and save_epochs are set"),
             std::string::npos);

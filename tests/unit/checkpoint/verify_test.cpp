@@ -148,5 +148,21 @@ TEST(Verify, ManyPiecesAndBlocksGiveTheSameSumsAgain) {
   EXPECT_NE(problems[2].find("block 70000 of master w from element 20 on"), std::string::npos);
 }
 
+TEST(Verify, SaysWhichAreOfOtherBranches) {
+  const tests::SharedFolder folder;
+  const std::vector<float> values(60, 1);
+  const auto state = [](const char* id, std::int64_t branch) {
+    return core::Json{{"run_id", id}, {"lineage", {{"branch", branch}}}};
+  };
+  save_values(folder.path(), 5, "master", values, state("old", 0));
+  save_values(folder.path(), 3, "master", values, state("new", 1));
+  const Verification result = verify(folder.path());
+  EXPECT_TRUE(result.problems.empty());
+  ASSERT_EQ(result.checkpoints.size(), 2u);
+  EXPECT_EQ(result.checkpoints[0].other_branch, "run old");
+  EXPECT_EQ(result.checkpoints[1].other_branch, "");
+  EXPECT_EQ(result.other_branches, "run old (step-0000000005)");
+}
+
 }  // namespace
 }  // namespace finetune::checkpoint::verify_test

@@ -147,6 +147,18 @@ TEST_F(History, ReadsTheDeckAndFoldersOfCheckpoints) {
   EXPECT_EQ(run.checkpoint_folders, (std::vector<std::int64_t>{100, 200}));
 }
 
+TEST_F(History, NamesCheckpointsOfOtherBranches) {
+  put("metrics.jsonl", step_line(1, 1));
+  std::filesystem::create_directories(folder() / "step-0000000100");
+  HistoryReader reader(folder());
+  EXPECT_EQ(reader.update().other_branches, "");
+  // The run went back: what it left was moved, and its note written.
+  std::filesystem::create_directories(folder() / "branch-1/step-0000000200");
+  put(".run.json", R"({"id": "new", "fingerprint": "", "step": 100, "starts": 1})");
+  EXPECT_EQ(reader.update().other_branches, "branch-1 (step-0000000200)");
+  EXPECT_EQ(reader.update().checkpoint_folders, (std::vector<std::int64_t>{100}));
+}
+
 TEST_F(History, DoesNotWaitForAPipe) {
   ASSERT_EQ(::mkfifo((folder() / "metrics.jsonl").c_str(), 0600), 0);
   EXPECT_TRUE(read_run(folder()).steps.empty());

@@ -72,14 +72,13 @@ TEST_F(OutputFolderTest, ARunKeepsItsIdOrGetsANewOne) {
   std::string id;
   {
     OutputFolder output = open();
-    id = output.set_run_id("");
+    id = output.run_folder()->continue_line({}).run_id;
     EXPECT_FALSE(id.empty());
-    EXPECT_EQ(output.set_run_id(id), id);
     output.note_start(0, "deck", 3);
   }
   OutputFolder output = open();
   EXPECT_EQ(output.run_id(), id);
-  EXPECT_NE(output.set_run_id(""), id);
+  EXPECT_NE(output.run_folder()->continue_line({}).run_id, id);
 }
 
 TEST_F(OutputFolderTest, NotesWhatAStartChose) {

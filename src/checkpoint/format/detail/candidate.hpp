@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "checkpoint/load/find.hpp"
@@ -27,6 +28,10 @@ Candidate read_candidate(const std::filesystem::path& folder);
 /// Checks manifest and state against each other and against the folder's name.
 /// Throws: ErrorKind::input.
 FoundCheckpoint parse(const Candidate& candidate);
+
+/// The run that saved the checkpoint in `folder`, by its small files alone: state.json, whose
+/// fingerprint the beginning of the manifest has to hold. Nothing if it cannot be read so.
+std::optional<Line> saved_by(const std::filesystem::path& folder);
 
 /// Compares the sizes of the data files with the manifest's. Throws: ErrorKind::input.
 void check_file_sizes(const FoundCheckpoint& found);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "checkpoint/load/local.hpp"
 #include "comm/activity.hpp"
 #include "comm/agree.hpp"
@@ -86,11 +87,6 @@ std::string OutputFolder::run_id() const {
   return world_.world.broadcast_text(folder_ ? folder_->run_id() : "");
 }
 
-std::string OutputFolder::set_run_id(const std::string& id) {
-  folder_->set_run_id(id);
-  return folder_->run_id();
-}
-
 metrics::RecordFile OutputFolder::continue_metrics(std::int64_t keep_bytes, bool keeps_all) const {
   std::error_code error;
   const auto bytes = fs::file_size(metrics_path(), error);
@@ -134,6 +130,15 @@ fs::path OutputFolder::flight_folder() const {
     fs::rename(folder, before, error);
   }
   return folder;
+}
+
+void OutputFolder::tell_other_branches() const {
+  if (!folder_) return;
+  try {
+    checkpoint::tell_others(root_, checkpoint::read_branch(root_));
+  } catch (const core::Error& error) {
+    log::warn(error.what());
+  }
 }
 
 void OutputFolder::remove_local_of_others(const std::string& run_id) const {

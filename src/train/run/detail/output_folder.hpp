@@ -35,9 +35,6 @@ class OutputFolder {
 
   /// Of the run that used the folder before, or of a new one. Collective.
   std::string run_id() const;
-  /// This run continues under `id`, or under a new one (""); the root's alone. Returns it.
-  std::string set_run_id(const std::string& id);
-
   /// metrics.jsonl as it was at the checkpoint that a run goes on from; the root's alone.
   /// `keeps_all`: also what came later.
   metrics::RecordFile continue_metrics(std::int64_t keep_bytes, bool keeps_all) const;
@@ -55,6 +52,9 @@ class OutputFolder {
   /// Where flight records go; those of an earlier start are in flight.before from now on: the
   /// root moves them.
   std::filesystem::path flight_folder() const;
+
+  /// Says which checkpoints of other branches lie there, if any do; on the root, without MPI.
+  void tell_other_branches() const;
 
   /// Removes node-local checkpoints of other runs than `run_id` ("": all).
   void remove_local_of_others(const std::string& run_id) const;

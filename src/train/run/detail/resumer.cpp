@@ -14,6 +14,7 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "metrics/tensorboard/record_events.hpp"
 #include "train/run/detail/patience.hpp"
 
@@ -43,6 +44,7 @@ Resumer::Resumer(ResumeInput input, const plan::Numbers& numbers, const world::W
 StartingPoint Resumer::restore_or_initialise() {
   const core::Stopwatch watch;
   checkpoint::LoadReport report;
+  read_branch();
   const auto found = find_and_load(report);
   if (found) {
     restore(*found);
@@ -53,9 +55,29 @@ StartingPoint Resumer::restore_or_initialise() {
   return std::move(start_);
 }
 
+void Resumer::read_branch() {
+  const std::string& asked = input_.checkpoint.resume;
+  comm::agree_all(world_.world, [&] {
+    if (!world_.world.is_root()) return;
+    branch_ = checkpoint::read_branch(output_.root());
+    resume_ = checkpoint::without_number(asked);
+    const checkpoint::Line& line = branch_.line;
+    if (!line.was_begun_by(asked)) return;
+    resume_ = "auto";
+    std::string next = checkpoint::once_more(asked);
+    while (line.was_begun_by(next))
+      next = checkpoint::once_more(next);
+    log::info(fmt::format(
+        "checkpoint.resume = \"{}\" went back before: the branch written last (run {}) is "
+        "continued; to go back once more, set checkpoint.resume = \"{}\"",
+        asked, core::printable(line.run_id), next));
+  });
+  resume_ = world_.world.broadcast_text(resume_);
+}
+
 std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::LoadReport& report) {
   const checkpoint::Sources sources{.root = output_.root(),
-                                    .resume = input_.checkpoint.resume,
+                                    .resume = resume_,
                                     .local_root = output_.local_root(),
                                     .node = world_.node,
                                     .run_id = output_.run_id(),
@@ -94,7 +116,7 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   log::info(fmt::format("continues from {} (step {} of {})", found.folder.string(), start_.step,
                         num_steps_));
   // The last start may have died between its last checkpoint and the removal of an older one.
-  if (world_.world.is_root() && !found.is_local() && input_.checkpoint.resume == "auto")
+  if (world_.world.is_root() && !found.is_local() && resume_ == "auto")
     checkpoint::retire(output_.root(), input_.checkpoint.retention(), found.step);
 }
 
@@ -111,13 +133,15 @@ void Resumer::warn_of_other_results(const checkpoint::FoundCheckpoint& found) co
 
 void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
                            std::int64_t bytes_read, double read_s) {
-  // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
-  // no longer counts.
-  const bool is_same_run = found && input_.checkpoint.resume == "auto";
-  start_.run_id = is_same_run ? found->state.run_id.value_or("") : std::string();
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
-    start_.run_id = output_.set_run_id(start_.run_id);
+    checkpoint::Line line = take_line(found);
+    start_.run_id = std::move(line.run_id);
+    start_.lineage = std::move(line.lineage);
+    // Before its metrics are cut: those that are left take a copy along.
+    output_.run_folder()->leave_others();
+    if (!branch_.others.empty() && resume_ == "auto")
+      checkpoint::tell_others(output_.root(), checkpoint::read_branch(output_.root()));
     if (found)
       continue_files(*found, bytes_read, read_s);
     else
@@ -125,6 +149,26 @@ void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& fou
   });
   start_.run_id = world_.world.broadcast_text(start_.run_id);
   output_.remove_local_of_others(start_.run_id);
+}
+
+checkpoint::Line Resumer::take_line(const std::optional<checkpoint::FoundCheckpoint>& found) {
+  using checkpoint::Line;
+  checkpoint::RunFolder& folder = *output_.run_folder();
+  const Line saved_by = found ? found->state.line() : Line();
+  if (resume_ != "auto") {
+    // Another run from here on: what nodes hold of the one before no longer counts.
+    Line line = checkpoint::go_back(input_.checkpoint.resume, branch_.line,
+                                    found ? &saved_by : nullptr, found ? found->step : 0);
+    line.lineage.branch = branch_.highest + (branch_.holds_any() ? 1 : 0);
+    return folder.begin_branch(std::move(line));
+  }
+  if (!found) return folder.continue_line(branch_.is_begun ? branch_.line : Line());
+  // An older checkpoint of its line is gone on from by the same run.
+  const bool is_of_line = branch_.line.holds(saved_by.run_id, found->step);
+  Line line = is_of_line ? branch_.line : saved_by;
+  // A run of the earliest versions, which gets an id now.
+  if (line.run_id.empty()) line.lineage.parents.push_back({"", found->step});
+  return folder.continue_line(std::move(line));
 }
 
 void Resumer::begin_files() {

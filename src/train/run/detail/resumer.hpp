@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "checkpoint/load/find.hpp"
 #include "checkpoint/load/load.hpp"
 #include "checkpoint/run_state.hpp"
@@ -33,6 +34,7 @@ struct StartingPoint {
   checkpoint::Texts source_dtypes = {};             ///< by tensor: how an export writes it
   std::optional<checkpoint::FrozenBase> base = {};  ///< of frozen weights; none without any
   std::string run_id = {};
+  checkpoint::Lineage lineage = {};                ///< on the root
   std::optional<std::int64_t> total_samples = {};  ///< trained on; none: not known
   std::optional<std::int64_t> total_tokens = {};   ///< the same
   ReportFiles files = {};
@@ -65,6 +67,8 @@ class Resumer {
   StartingPoint restore_or_initialise();
 
  private:
+  /// Reads what lies in the folder, and what checkpoint.resume means there.
+  void read_branch();
   std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
   void initialise();
   checkpoint::FrozenBase own_base() const;
@@ -75,6 +79,8 @@ class Resumer {
   /// `read_s`: how long the start has taken so far.
   void continue_files(const checkpoint::FoundCheckpoint& found, std::int64_t bytes_read,
                       double read_s);
+  /// The run's id, and the runs it comes from; on the root.
+  checkpoint::Line take_line(const std::optional<checkpoint::FoundCheckpoint>& found);
   /// The run's id and its files. `read_s`: how long the start has taken so far.
   void continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
                     std::int64_t bytes_read, double read_s);
@@ -87,7 +93,9 @@ class Resumer {
   std::int64_t num_steps_;
   OutputFolder& output_;
   State& state_;
-  std::string base_hash_;  ///< of frozen weights; empty without any
+  checkpoint::Branch branch_ = {};  ///< on the root, as it was before this start
+  std::string resume_ = {};         ///< "auto", "never" or the name of a checkpoint
+  std::string base_hash_;           ///< of frozen weights; empty without any
   StartingPoint start_;
 };
 
