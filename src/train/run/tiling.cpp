@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -62,6 +63,20 @@ std::optional<std::string> left_out(const model::ParameterTable& units,
     }
   }
   return std::nullopt;
+}
+
+/// What is to be tried of what an optimizer keeps: values of single elements are all cut alike, so
+/// the master weights stand for them.
+std::vector<plan::OptimizerState> states_to_try(const plan::OptimizerFootprint& optimizer,
+                                                const plan::Numbers& numbers) {
+  std::vector<plan::OptimizerState> states = plan::stored_states(optimizer, numbers);
+  const auto first = std::next(states.begin());
+  states.erase(std::remove_if(first, states.end(),
+                              [](const plan::OptimizerState& state) {
+                                return state.block == 1 && state.is_of_elements();
+                              }),
+               states.end());
+  return states;
 }
 
 /// A rank's own table, and where it lies in buffers.
@@ -125,10 +140,10 @@ std::optional<std::string> tiling_problem(const plan::Plan& plan,
                                           const plan::OptimizerFootprint& optimizer) {
   if (auto problem = twice(plan::regroup(whole, plan.bucket, plan.mesh.ep))) return problem;
   const model::ParameterTable units = units_to_try(plan, whole);
-  const std::vector<plan::OptimizerState> kept = plan::stored_states(optimizer, plan.numbers);
-  const auto slices = planned_slices(plan, units, kept, plan::Holders::take_turns);
+  const std::vector<plan::OptimizerState> kept = states_to_try(optimizer, plan.numbers);
+  auto slices = planned_slices(plan, units, kept, plan::Holders::take_turns);
   if (auto problem = left_out(units, kept, slices)) return problem;
-  return checkpoint::tiling_problem(slices);
+  return checkpoint::tiling_problem(std::move(slices));
 }
 
 void require_tiling(const plan::Plan& plan, const model::ParameterTable& whole,

@@ -27,7 +27,8 @@ std::vector<checkpoint::PlannedSlice> planned_slices(const plan::Plan& plan,
                                                      plan::Holders holders);
 
 /// What a checkpoint of this plan would lack (checkpoint::tiling_problem), or which names tensors
-/// of it share. `whole`: the table of the model. Pure arithmetic of all ranks: milliseconds.
+/// of it share. `whole`: the table of the model. Pure arithmetic of all ranks: milliseconds, or a
+/// second for thousands of ranks.
 std::optional<std::string> tiling_problem(const plan::Plan& plan,
                                           const model::ParameterTable& whole,
                                           const plan::OptimizerFootprint& optimizer);
