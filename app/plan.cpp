@@ -28,6 +28,7 @@
 #include "train/input/input.hpp"
 #include "train/input/trained_tensors.hpp"
 #include "train/run/advice.hpp"
+#include "train/run/tiling.hpp"
 #include "train/run/usable.hpp"
 
 namespace finetune::app {
@@ -171,6 +172,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const plan::Plan plan = plan::make(request, input.parameters);
   plan::require_sane_batch(plan, request.deck);
   plan::require_one_pass(plan, request);
+  train::require_tiling(plan, input.parameters, request.optimizer, request.deck);
   const auto require_fits = [&] {
     if (site.available_bytes > 0)
       plan::require_fits(plan, request, input.parameters, site.available_bytes);

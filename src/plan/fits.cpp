@@ -241,8 +241,10 @@ std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTab
   std::vector<Remedy> all;
   const Candidates candidates(request, table, plan.mesh, available_bytes);
   for (const Candidate& candidate : candidates.all()) {
-    const std::int64_t bytes =
-        make(candidate.request, candidate.table ? *candidate.table : table).memory_bytes();
+    const model::ParameterTable& of = candidate.table ? *candidate.table : table;
+    // Ranks that share this optimizer's states may not share those of another.
+    if (!has_mesh(candidate.request, of)) continue;
+    const std::int64_t bytes = make(candidate.request, of).memory_bytes();
     if (now - bytes >= least && bytes < now) all.push_back({candidate.change, bytes, now - bytes});
   }
   std::stable_partition(all.begin(), all.end(),

@@ -273,5 +273,54 @@ TEST(Copies, ThatTpRanksHoldAndThatDifferAreNamed) {
   expect_named(1, 1, "input_layernorm.weight");
 }
 
+/// The last element of a rank's shard that is of a row which its neighbour in tp holds as well, and
+/// of which the shard has a part; -1: there is none.
+std::pair<std::int64_t, std::string> last_in_common(Trainer& trainer, int unit) {
+  std::pair<std::int64_t, std::string> last = {-1, ""};
+  shard::ModelShards& shards = trainer.shards();
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
+    const model::Parameter& row = shards.table().row(slice.row);
+    if (row.held && row.held->num_holders > 1 && slice.count < row.count())
+      last = {slice.shard_offset + slice.count - 1, row.name};
+  }
+  return last;
+}
+
+/// Units of which a change of that element is found, and its undoing.
+int num_named(Trainer& trainer) {
+  const auto compare = [&] {
+    train::require_equal_replicas(trainer.shards(), trainer.optimizer(), trainer.world(), 7);
+  };
+  EXPECT_NO_THROW(compare());
+  const int last_rank = world().size() - 1;
+  int num = 0;
+  for (const int unit : trainer.shards().trained_units()) {
+    const auto [element, row] = last_in_common(trainer, unit);
+    const bool has_one =
+        world().all_reduce(std::int64_t{world().rank() == last_rank && element >= 0},
+                           comm::Reduce::max) != 0;
+    if (!has_one) continue;
+    const at::Tensor master = trainer.shards().master(unit), before = master.clone();
+    if (world().rank() == last_rank) master[element] += 0.25;
+    EXPECT_THROW(compare(), comm::AgreedError) << row << " in unit " << unit;
+    master.copy_(before);
+    EXPECT_NO_THROW(compare()) << "as it was";
+    ++num;
+  }
+  return num;
+}
+
+/// Experts of five channels are not halved evenly, so that of what LoRA puts on their inputs and
+/// both ranks hold, the shards of one end elsewhere than those of the other.
+TEST(Copies, ThatTpRanksCutDifferentlyAreComparedAsAWhole) {
+  if (world().size() != 4) GTEST_SKIP() << "two ranks share matrices, and each two of them shards";
+  Arrangement setup = {
+      .dp_shard = 2, .numbers = numbers(core::DType::f32, Determinism::off), .parts = {.tp = 2}};
+  setup.adapter.name = "lora";
+  setup.adapter.target_modules = {"lm_head"};
+  Trainer trainer(world(), setup);
+  EXPECT_EQ(num_named(trainer), 1);
+}
+
 }  // namespace
 }  // namespace finetune::tests::mesh_test

@@ -12,6 +12,7 @@
 #include "core/text.hpp"
 #include "model/packing.hpp"
 #include "model/part.hpp"
+#include "plan/detail/shared_blocks.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -158,6 +159,28 @@ void require_whole_blocks(const PlanInput& request, const Mesh& mesh,
                   (by_ep ? "" : advice_on_cp(request, table))});
 }
 
+std::string unequal_row(const PlanInput& request, const Mesh& mesh,
+                        const model::ParameterTable& table) {
+  return row_in_unequal_blocks(mesh, table, request.parallel.bucket, request.optimizer.block());
+}
+
+void require_equal_blocks(const PlanInput& request, const Mesh& mesh,
+                          const model::ParameterTable& table) {
+  const std::string row = unequal_row(request, mesh, table);
+  if (row.empty()) return;
+  const std::string sizes =
+      possible_sizes(request, table, &ParallelSettings::tp, request.ranks.ranks_per_node);
+  core::fail(core::ErrorKind::deck,
+             {request.deck,
+              fmt::format("optimizer.name = \"{}\" and parallel.tp = {}", request.optimizer.name,
+                          mesh.axes[Axis::tp]),
+              fmt::format("several ranks hold {}, and its moments would be rounded in blocks of {} "
+                          "with other neighbours on each, so that the ranks drift apart",
+                          row, request.optimizer.block()),
+              sizes.empty() ? "Set another optimizer."
+                            : fmt::format("Use parallel.tp = {}, or another optimizer.", sizes)});
+}
+
 }  // namespace
 
 Mesh mesh_of(const PlanInput& request, const model::ParameterTable& table) {
@@ -166,12 +189,14 @@ Mesh mesh_of(const PlanInput& request, const model::ParameterTable& table) {
   require_parts(request, mesh, table);
   require_whole_samples(request, mesh, table);
   require_whole_blocks(request, mesh, table);
+  require_equal_blocks(request, mesh, table);
   return mesh;
 }
 
 bool has_mesh(const PlanInput& request, const model::ParameterTable& table) {
-  return is_mesh(request.parallel, request.ranks) &&
-         can_share(make_mesh(request.parallel, request.ranks), table);
+  if (!is_mesh(request.parallel, request.ranks)) return false;
+  const Mesh mesh = make_mesh(request.parallel, request.ranks);
+  return can_share(mesh, table) && unequal_row(request, mesh, table).empty();
 }
 
 }  // namespace finetune::plan

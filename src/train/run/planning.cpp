@@ -13,6 +13,7 @@
 #include "plan/memory/memory.hpp"
 #include "preflight/judge.hpp"
 #include "train/run/advice.hpp"
+#include "train/run/tiling.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -45,6 +46,7 @@ plan::Plan plan_or_explain_launch(const comm::Environment& environment, const In
   try {
     plan::Plan made = plan::make(request, input.parameters);
     plan::require_one_pass(made, request);
+    require_tiling(made, input.parameters, request.optimizer, request.deck);
     return made;
   } catch (const core::Error&) {
     const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "support/messages.hpp"
 #include "unit/plan/requests.hpp"
 
 namespace finetune::plan::sharing_test {
@@ -103,6 +104,36 @@ TEST(PackedExpertsInOneTensor, AreSharedWhereNoBlockIsCut) {
                       "cut). Use 1 or 2, or a model that is not packed."),
             std::string::npos);
   EXPECT_NE(of(80, {.ranks = 2, .tp = 2}).find("parallel.tp = 2: 2 ranks"), std::string::npos);
+}
+
+/// Norms of 64 numbers, which each rank holds, would share a block of 256 moments with its own part
+/// of a matrix.
+TEST(QuantisedMoments, HaveTheSameBlocksOnRanksThatHoldTheSame) {
+  model::Architecture narrow = tests::architecture_of(tests::two_blocks);
+  PlanInput r = request({.ranks = 8, .tp = 2});
+  r.optimizer = tests::adamw8bit();
+  const auto why = [&](const model::Architecture& a) -> std::string {
+    try {
+      mesh_of(r, DecoderTable(a).table());
+      EXPECT_TRUE(has_mesh(r, DecoderTable(a).table()));
+      return "";
+    } catch (const core::Error& error) {
+      EXPECT_FALSE(has_mesh(r, DecoderTable(a).table()));
+      EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+      return error.what();
+    }
+  };
+  tests::expect_facts(why(narrow), "input.toml",
+                      {"adamw8bit", "parallel.tp = 2", "256", "Use parallel.tp = 1",
+                       "model.layers.0.input_layernorm.weight"});
+  r.optimizer = tests::adamw();
+  EXPECT_EQ(why(narrow), "");
+  r.optimizer = tests::adamw8bit();
+  r.parallel.tp = 1;
+  EXPECT_EQ(why(narrow), "");
+  // Norms of 256 fill a block each, and what lies between them fills others.
+  r.parallel.tp = 2;
+  EXPECT_EQ(why(tests::architecture_of({2, 256, 4, 2, 64, 512, 1024})), "");
 }
 
 }  // namespace

@@ -11,8 +11,9 @@
 namespace finetune::train {
 
 /// Compares a hash of this rank's master weights and moments with those of the ranks that keep the
-/// same shards of other copies. Collective on the world and on dp_replicate. Throws: AgreedError of
-/// ErrorKind::numbers naming a unit and the ranks that differ.
+/// same shards of other copies, and master weights that several ranks of tp hold with theirs,
+/// however these are cut into shards. Collective on the world and on the mesh's groups. Throws:
+/// AgreedError of ErrorKind::numbers naming a unit or a tensor and the ranks that differ.
 void require_equal_replicas(const shard::ModelShards& shards, const optim::Optimizer& optimizer,
                             const world::World& world, std::int64_t step);
 

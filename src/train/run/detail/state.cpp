@@ -15,6 +15,7 @@
 #include "plan/layout/stages.hpp"
 #include "shard/parallel_ops.hpp"
 #include "train/run/stored_parts.hpp"
+#include "train/run/tiling.hpp"
 #include "train/step/objective.hpp"
 
 namespace finetune::train {
@@ -86,6 +87,7 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
                                : model::Recompute::nothing)),
       optimizer_(input.optimizer.kind->make(input.optimizer, table_, shards_,
                                             {plan.numbers.moments, input.seed})) {
+  require_places(plan, groups, world.world);
   if (input.ema_decay > 0) optimizer_->keep_ema(shards_, input.ema_decay);
   if (plan.numbers.scales_loss) loss_scale_.emplace();
   if (input.offloaded_blocks > 0) offload_.emplace(shards_.options().device);
@@ -109,7 +111,7 @@ Engine State::engine() {
 }
 
 template <typename Slice>
-std::vector<Slice> State::slices(const Share& share, shard::HostCopy::Contents contents) {
+std::vector<Slice> State::slices(plan::Holders holders, shard::HostCopy::Contents contents) {
   std::vector<Slice> all;
   release();
   for (const int unit : shards_.trained_units()) {
@@ -117,7 +119,7 @@ std::vector<Slice> State::slices(const Share& share, shard::HostCopy::Contents c
     const std::size_t first_copy = on_host_.size();
     for (const optim::StateTensor& each : kept)
       on_host_.emplace_back(each.values, contents);
-    for (StoredPart& part : parts_of(shards_, unit, kept, share)) {
+    for (plan::StoredRun& part : stored_runs(shards_, unit, kept, holders)) {
       const std::size_t copy = first_copy + part.kept;
       parts_on_host_.push_back({copy, part.offset, part.slice.count});
       all.push_back({kept[part.kept].kind, std::move(part.slice),
@@ -127,24 +129,20 @@ std::vector<Slice> State::slices(const Share& share, shard::HostCopy::Contents c
   return all;
 }
 
-Share State::share_of_copies() const {
-  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
-  return {copies.rank(), copies.size(), Share::Holders::take_turns};
-}
-
 std::int64_t State::stored_bytes() const {
   std::int64_t bytes = 0;
   for (const int unit : shards_.trained_units()) {
-    const auto parts =
-        parts_of(shards_, unit, kept_of(shards_, *optimizer_, unit), share_of_copies());
-    for (const StoredPart& part : parts)
+    const auto runs =
+        stored_runs(shards_, unit, kept_of(shards_, *optimizer_, unit), plan::Holders::take_turns);
+    for (const plan::StoredRun& part : runs)
       bytes += part.slice.size_bytes();
   }
   return bytes;
 }
 
 std::vector<checkpoint::StoredSlice> State::stored() {
-  return slices<checkpoint::StoredSlice>(share_of_copies(), shard::HostCopy::Contents::wanted);
+  return slices<checkpoint::StoredSlice>(plan::Holders::take_turns,
+                                         shard::HostCopy::Contents::wanted);
 }
 
 std::vector<checkpoint::StoredSlice> State::snapshot() {
@@ -174,7 +172,7 @@ std::vector<checkpoint::StoredSlice> State::snapshot() {
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {
-  return slices<checkpoint::WantedSlice>({}, shard::HostCopy::Contents::undefined);
+  return slices<checkpoint::WantedSlice>(plan::Holders::each, shard::HostCopy::Contents::undefined);
 }
 
 void State::take_wanted() {

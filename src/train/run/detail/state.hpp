@@ -86,10 +86,9 @@ class State {
     std::int64_t first = 0, count = 0;
   };
 
-  /// `share` of every slice of this rank's shards.
+  /// Every slice of this rank's shards that it stores among `holders`.
   template <typename Slice>
-  std::vector<Slice> slices(const Share& share, shard::HostCopy::Contents contents);
-  Share share_of_copies() const;
+  std::vector<Slice> slices(plan::Holders holders, shard::HostCopy::Contents contents);
 
   StateInput input_;
   model::ModelPtr model_;
