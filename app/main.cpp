@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   core::survive_file_size_limit();
   app::end_without_unloading();
   app::keep_freed_memory();
+  app::bound_kept_products();
   metrics::count_tensor_bytes();
   if (!app::needs_ranks(argc, argv)) return app::launch(argc, argv);
   app::prepare_ranks(argc, argv);

@@ -159,6 +159,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return static_cast<int>(core::ErrorKind::command_line);
   app::end_without_unloading();
   app::keep_freed_memory();
+  app::bound_kept_products();
   metrics::count_tensor_bytes();
   const std::filesystem::path folder = argv[1];
   const comm::Environment env(argc, argv);

@@ -62,6 +62,7 @@ class MemoryPlan {
       add_host_of_gpu();
     } else {
       add_untracked(Category::other, "program and libraries", program_bytes);
+      add_untracked(Category::other, "products kept by oneDNN", kept_product_bytes(numbers_));
     }
     add_data();
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {

@@ -8,6 +8,8 @@
 namespace finetune::checkpoint::tiled_test {
 namespace {
 
+constexpr const char* moment = "exp_avg norm";
+
 using finetune::tests::expect_facts;
 
 PlannedSlice of(std::int64_t rank, std::int64_t offset, std::int64_t count,
@@ -30,8 +32,8 @@ TEST(PlannedSlices, ThatHoldEveryElementOnceAreATiling) {
 }
 
 TEST(PlannedSlices, ThatOverlapAreNamedWithElementAndRanks) {
-  expect_facts(problem({of(3, 0, 11), of(1, 10, 14)}), "element 10", {"exp_avg norm", "1, 3"});
-  expect_facts(problem({of(0, 0, 24), of(5, 0, 24)}), "element 0", {"exp_avg norm", "0, 5"});
+  expect_facts(problem({of(3, 0, 11), of(1, 10, 14)}), "element 10", {moment, "1, 3"});
+  expect_facts(problem({of(0, 0, 24), of(5, 0, 24)}), "element 0", {moment, "0, 5"});
   // Element 4 of the right box is the third of the second row.
   expect_facts(problem({of(0, 0, 8, left), of(1, 0, 5, right), of(2, 4, 12, right)}), "element 8",
                {"1, 2"});
@@ -39,7 +41,7 @@ TEST(PlannedSlices, ThatOverlapAreNamedWithElementAndRanks) {
 }
 
 TEST(PlannedSlices, ThatLeaveElementsOutAreNamedWithTheOthers) {
-  expect_facts(problem({of(3, 0, 9), of(1, 10, 14)}), "element 9", {"exp_avg norm", "1, 3"});
+  expect_facts(problem({of(3, 0, 9), of(1, 10, 14)}), "element 9", {moment, "1, 3"});
   expect_facts(problem({of(2, 0, 23)}), "element 23", {"2"});
   expect_facts(problem({of(2, 1, 23)}), "element 0", {"2"});
   expect_facts(problem({of(4, 0, 16, right)}), "element 0", {"4"});
@@ -48,11 +50,11 @@ TEST(PlannedSlices, ThatLeaveElementsOutAreNamedWithTheOthers) {
 TEST(PlannedSlices, ThatAreNotOfOneTensorAreNamed) {
   PlannedSlice other = of(7, 12, 12);
   other.slice.shape = {2, 12};
-  expect_facts(problem({of(1, 0, 12), other}), "exp_avg norm", {"4, 6", "2, 12", "1", "7"});
+  expect_facts(problem({of(1, 0, 12), other}), moment, {"4, 6", "2, 12", "1", "7"});
   other = of(7, 12, 12);
   other.slice.dtype = core::DType::bf16;
-  expect_facts(problem({of(1, 0, 12), other}), "exp_avg norm", {"F32", "BF16"});
-  expect_facts(problem({of(6, 20, 5)}), "exp_avg norm", {"6"});
+  expect_facts(problem({of(1, 0, 12), other}), moment, {"F32", "BF16"});
+  expect_facts(problem({of(6, 20, 5)}), moment, {"6"});
   other.slice.name = "../norm";
   expect_facts(problem({other}), "exp_avg ../norm");
 }

@@ -164,7 +164,7 @@ TEST(Unfinished, AnErrorOfOneRankEndsTheWorkOfAll) {
   const auto bad = static_cast<std::size_t>(num_samples - 1);
   setup.source.samples[bad].tokens.ids[0] = 5000;
   const std::string said = refusal([&] { setup.load({world(), world(), leave_after(1'000'000)}); });
-  EXPECT_NE(said.find("fake:9000: holds the token id 5000"), std::string::npos) << said;
+  EXPECT_NE(said.find("fake:9000: "), std::string::npos) << said;
 }
 
 TEST(Unfinished, IsNotKeptOfWhatIsSoonDone) {
