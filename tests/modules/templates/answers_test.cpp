@@ -47,6 +47,19 @@ TEST(AnswersBegin, BehindAPromptThatTheWholeBeginsWith) {
             "<s>s<e><a>‹a<e>›<u>r<e><a>‹b<e>›");
 }
 
+TEST(AnswersBegin, BehindThePromptOfAQuestionWhereNoneWasAsked) {
+  EXPECT_EQ(
+      written(own_template(std::string("{{ raise_exception('no message') if not messages }}<s>"
+                                       "{% for m in messages %}<{{ m.role[0] }}>{{ m.content or ''"
+                                       " }}{% for c in m.tool_calls or [] %}<call>"
+                                       "{{ c.function.name }}</call>{% endfor %}<e>{% endfor %}") +
+                               prompt,
+                           {"<e>"}),
+              talk(R"({"role": "assistant", "content": null, "tool_calls":
+                       [{"type": "function", "function": {"name": "find", "arguments": {}}}]})")),
+      "<s><a>‹<call>find</call><e>›");
+}
+
 TEST(AnswersBegin, BehindWhatThePromptWritesBetweenTurnsAndTheTurnToo) {
   // Earlier answers are written otherwise, so no prompt begins as the whole does.
   EXPECT_EQ(

@@ -175,6 +175,20 @@ std::optional<AnswerPrompt> ChatWriter::Writing::prompt_of(std::int32_t i,
     }
     return AnswerPrompt{std::move(behind)};
   } catch (const core::Error&) {
+    return i == 0 ? prompt_behind_question() : std::nullopt;
+  }
+}
+
+std::optional<AnswerPrompt> ChatWriter::Writing::prompt_behind_question() const {
+  jinja::Mapping question;
+  question.element = static_cast<std::int32_t>(messages_.size());
+  question.set("role", "user");
+  question.set("content", "question");
+  std::vector<Value> messages;
+  messages.emplace_back(std::move(question));
+  try {
+    return AnswerPrompt{behind_turns(written(std::move(messages), Prompt::for_answer))};
+  } catch (const core::Error&) {
     return std::nullopt;
   }
 }

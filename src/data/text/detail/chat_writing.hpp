@@ -64,6 +64,10 @@ class ChatWriter::Writing {
   /// alone.
   std::optional<AnswerPrompt> prompt_of(std::int32_t i, const jinja::Rendered& whole) const;
 
+  /// What the prompt for any answer writes behind a question: for a first message that answers
+  /// nothing, where the template does not write no messages at all.
+  std::optional<AnswerPrompt> prompt_behind_question() const;
+
   /// See answer_parts.
   std::vector<Range> parts_of(const jinja::Rendered& rendered, std::int32_t i,
                               const std::optional<AnswerPrompt>& prompt) const;
