@@ -70,7 +70,7 @@ int launch(const comm::Environment& env, int argc, char** argv) {
     std::optional<comm::Watchdog> watchdog(std::in_place, env,
                                            train::TrainSettings().hang_timeout_s);
     auto input = train::read(env.world(), arguments.path, arguments.overrides, registry,
-                             train::checks_of_start(registry));
+                             train::checks_of_start(registry, !finds_lr));
     if (finds_lr)
       comm::agree_all(env.world(), [&] { train::redirect_output(arguments.second, input); });
     train::grow_model(env.world(), input);

@@ -190,12 +190,8 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
 
 void load_trained(const WeightSource& source, shard::ModelShards& shards) {
   const auto load = [&] { for_each_run(shards, source.values); };
-  // What follows communicates: a rank that threw must not leave the others waiting in it.
-  if (shards.map().has_frozen() || !shards.groups().part_place().is_whole()) {
-    agree_over_parts(shards, shards.fsdp(), load);
-  } else {
-    load();
-  }
+  // What follows may communicate: a rank that threw must not leave the others waiting in it.
+  agree_over_parts(shards, shards.fsdp(), load);
   shards.publish_all();
 }
 

@@ -120,11 +120,13 @@ RunLock::RunLock(const fs::path& root, Access access)
   }
   const std::string name = describe_this_job();
   if (::ftruncate(file_.descriptor(), 0) == 0) file_.write_at(0, std::as_bytes(std::span(name)));
-  is_only_named_ = locked == core::Locked::impossible;
+  // Without locks the name is all that another node sees.
+  if (locked == core::Locked::impossible) file_.sync();
 }
 
 RunLock::~RunLock() {
-  if (is_only_named_) (void)::ftruncate(file_.descriptor(), 0);
+  // Also where there are locks: the next start may be on a node that has none.
+  (void)!::ftruncate(file_.descriptor(), 0);
 }
 
 }  // namespace finetune::checkpoint

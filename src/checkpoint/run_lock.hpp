@@ -25,7 +25,6 @@ class RunLock {
 
  private:
   core::File file_;
-  bool is_only_named_ = false;  ///< no lock, but a name in the file
 };
 
 }  // namespace finetune::checkpoint

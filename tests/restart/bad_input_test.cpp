@@ -67,13 +67,17 @@ TEST(BadInput, WeightsThatAreNoNumbersAreNamed) {
   const Outcome verified = run_finetune(1, {"verify", "own"}, job.folder());
   EXPECT_EQ(verified.exit_code, 65) << verified.text();
   EXPECT_EQ(count(verified.err, "error: own/model.safetensors: tensor \""), 1) << verified.text();
-  for (const int ranks : {1, 2}) {
-    const Outcome outcome = job.run(ranks);
+  const auto expect_named = [&](int ranks, const Words& more) {
+    const Outcome outcome = job.run(ranks, more);
     EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
     EXPECT_EQ(count(outcome.err, "error: own/model.safetensors: tensor \""), 1) << outcome.text();
     EXPECT_EQ(count(outcome.err, " nan "), 1) << outcome.text();
     EXPECT_EQ(count(outcome.err, "optimizer.lr"), 0) << outcome.text();
-  }
+  };
+  expect_named(1, {});
+  expect_named(2, {});
+  // Where ranks communicate as they load.
+  expect_named(2, {"precision.mode=fp8-mixed", "train.hang_timeout_s=20"});
 }
 
 TEST(BadInput, LossThatExplodesWhileFiniteIsToldAndOnDemandEndsTheRun) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/activity.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
@@ -179,6 +180,8 @@ Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Js
     } catch (const comm::AgreedError& error) {
       const bool is_about_files =
           error.kind() == core::ErrorKind::io || error.kind() == core::ErrorKind::create;
+      // What was kept for another start is in the spools, and takes the place of the cache.
+      if (is_about_files && ranks.node.is_root()) remove_unfinished(target);
       if (is_required || !is_about_files) throw;
       log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
     }
@@ -187,7 +190,7 @@ Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Js
 }
 
 Loaded open_cached(const SampleSource& source, const DatasetOptions& options,
-                   const DataRanks& ranks, CacheFile file, fs::path path) {
+                   const DataRanks& ranks, CacheFile file, fs::path path, bool is_read_only) {
   Loaded loaded;
   loaded.name = options.name;
   loaded.report =
@@ -201,6 +204,8 @@ Loaded open_cached(const SampleSource& source, const DatasetOptions& options,
   loaded.dataset = Dataset(std::move(file.arrays));
   loaded.cache_file = std::move(path);
   loaded.was_cached = true;
+  // Of a process that died right after it had published the file.
+  if (!is_read_only && ranks.node.is_root()) remove_unfinished(loaded.cache_file);
   return loaded;
 }
 
@@ -216,6 +221,7 @@ Part tokenise(const DataRanks& ranks, const SampleSource& source, std::int64_t s
                 .keep_after_tokens = cache.keep_after_tokens,
                 .leave = ranks.leave,
                 .num_units = (most_of_a_rank + samples_per_unit - 1) / samples_per_unit};
+  const comm::Activity::Work busy(world.activity(), "tokenising", options.name);
   if (work.leave.begin) work.leave.begin(work.num_units);
   PartOutcome outcome = tokenise_part(
       source, {first_of(world, size, world.rank()), first_of(world, size, world.rank() + 1)},
@@ -227,8 +233,13 @@ Part tokenise(const DataRanks& ranks, const SampleSource& source, std::int64_t s
   world.all_reduce(std::span<std::int64_t>(counts), comm::Reduce::sum);
   if (outcome.is_left)
     throw comm::Interrupted(
-        fmt::format("{} of {} samples of the {} are tokenised and kept for the next start",
-                    core::with_commas(counts[1]), core::with_commas(size), options.name));
+        target.empty()
+            ? fmt::format("the {} is not tokenised, and nothing is kept for the next "
+                          "start, as there is no token cache (data.cache)",
+                          options.name)
+            : fmt::format("{} of {} samples of the {} are tokenised and kept for the "
+                          "next start",
+                          core::with_commas(counts[1]), core::with_commas(size), options.name));
   if (counts[0] > 0)
     log::info(fmt::format("{}: {} of {} samples were tokenised by an earlier start", options.name,
                           core::with_commas(counts[0]), core::with_commas(size)));
@@ -249,7 +260,8 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
     key = describe_key(ranks, source, layout, options, cache);
     target = cache_path(cache.folder, key);
     if (auto found = find_cached(ranks, target, options)) {
-      Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);
+      Loaded loaded =
+          open_cached(source, options, ranks, std::move(*found), target, cache.is_read_only);
       loaded.layout = layout;
       loaded.load_s = watch.seconds();
       return loaded;

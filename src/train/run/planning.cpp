@@ -46,7 +46,8 @@ plan::Plan plan_or_explain_launch(const comm::Environment& environment, const In
   try {
     plan::Plan made = plan::make(request, input.parameters);
     plan::require_one_pass(made, request);
-    require_tiling(made, input.parameters, request.optimizer, request.deck);
+    if (environment.world().is_root())
+      require_tiling(made, input.parameters, request.optimizer, request.deck);
     return made;
   } catch (const core::Error&) {
     const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));

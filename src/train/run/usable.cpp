@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/initial_weights.hpp"
+#include "checkpoint/load/branch.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "comm/activity.hpp"
 #include "comm/agree.hpp"
@@ -48,8 +49,11 @@ void require_weights(const Input& input, bool is_known) {
 
 /// A run that goes on and trains all weights does not read those that it began with.
 bool has_all_in_checkpoints(const Input& input, bool is_known) {
+  std::error_code ignored;
   return is_known && std::ranges::all_of(input.parameters.rows, &model::Parameter::trainable) &&
-         checkpoint::has_checkpoints(input.train.output);
+         fs::is_directory(input.train.output, ignored) &&
+         checkpoint::has_checkpoints(input.train.output) &&
+         !checkpoint::begins_anew(input.train.output, input.checkpoint.resume);
 }
 
 /// The folder itself is tried out by whoever takes it; here it is seen whether it can be made.
@@ -64,8 +68,11 @@ void require_output(const fs::path& output) {
   const bool is_folder = fs::is_directory(above, error);
   if (is_folder && ::access(above.c_str(), W_OK | X_OK) == 0) return;
   if (!is_folder) errno = ENOTDIR;
-  core::fail(core::ErrorKind::create, {output.string(), "cannot be created", core::system_reason(),
-                                       "Set train.output to a folder you may write to."});
+  const std::string reason = core::system_reason();
+  const bool is_there = fs::exists(output, error);
+  core::fail(core::ErrorKind::create,
+             {output.string(), is_there ? "cannot be written to" : "cannot be created", reason,
+              "Set train.output to a folder you may write to."});
 }
 
 /// Files of a few thousand questions at most, which are read again once the model is there.
@@ -99,14 +106,14 @@ void check_weights(const comm::Communicator& world, const Input& input, bool is_
   });
 }
 
-AlsoCheck checks_of_start(const Registry& registry) {
-  return [&registry](const comm::Communicator& world, const Input& input, bool is_known,
-                     core::Problems& problems) {
+AlsoCheck checks_of_start(const Registry& registry, bool is_of_a_run) {
+  return [&registry, is_of_a_run](const comm::Communicator& world, const Input& input,
+                                  bool is_known, core::Problems& problems) {
     std::error_code ignored;
     const bool has_folder = fs::exists(input.model_folder, ignored);
     if (input.model.init != InitialWeights::random) {
       look(world, problems, [&] {
-        if (has_folder && !has_all_in_checkpoints(input, is_known))
+        if (has_folder && !(is_of_a_run && has_all_in_checkpoints(input, is_known)))
           require_weights(input, is_known);
       });
     }
@@ -114,8 +121,9 @@ AlsoCheck checks_of_start(const Registry& registry) {
     for (const DataPart part : {DataPart::training, DataPart::validation})
       for (std::size_t i = 0; i < num_paths(data, part); ++i)
         look(world, problems, [&] { require_path(data, part, i); });
-    if (input.evaluate.has_tasks()) look(world, problems, [&] { require_tasks(input); });
-    look(world, problems, [&] { require_output(input.train.output); });
+    if (is_of_a_run && input.evaluate.has_tasks())
+      look(world, problems, [&] { require_tasks(input); });
+    if (is_of_a_run) look(world, problems, [&] { require_output(input.train.output); });
     if (problems.any() && !are_surely_tokens(input.data, registry))
       look(world, problems, [&] {
         if (has_folder) require_tokenizer(input, is_known);

@@ -14,7 +14,8 @@ void check_weights(const comm::Communicator& world, const Input& input, bool is_
 
 /// For `read`: all that a start needs. Weights, which have to be there unless they are drawn or in
 /// a checkpoint; data; tasks; the output folder; and, only if something is wrong with these, the
-/// tokenizer, which takes a second and is read soon anyway.
-AlsoCheck checks_of_start(const Registry& registry);
+/// tokenizer, which takes a second and is read soon anyway. Not `is_of_a_run`: another command,
+/// which has an output of its own, asks no tasks and goes on from no checkpoint.
+AlsoCheck checks_of_start(const Registry& registry, bool is_of_a_run);
 
 }  // namespace finetune::train

@@ -113,16 +113,20 @@ std::set<std::string> files_of(const WeightMap& map) {
   return files;
 }
 
+/// Files that a message names: where more are bad, these tell.
+constexpr std::size_t most_named = 8;
+
 /// Files that an index names and that are not there, all in one message.
 void require_files(const fs::path& folder, const std::set<std::string>& names) {
-  constexpr std::size_t most = 8;
   std::vector<std::string> missing;
+  // A link whose file is gone, as in a cache that was cleared, is as good as none.
+  std::error_code ignored;
   for (const std::string& name : names)
-    if (!is_in_folder(folder, name)) missing.push_back(name);
+    if (!fs::exists(folder / name, ignored)) missing.push_back(name);
   if (missing.empty()) return;
   const std::size_t num_missing = missing.size();
-  if (missing.size() > most) {
-    missing.resize(most);
+  if (missing.size() > most_named) {
+    missing.resize(most_named);
     missing.emplace_back("...");
   }
   refuse_model(folder,
@@ -172,8 +176,14 @@ std::string read_headers(const fs::path& folder, const std::string& only_file) {
   append_field(packed, folder.string());
   append_field(packed, index);
   core::Problems problems;
+  std::size_t num_bad = 0;
   for (const std::string& name : names) {
-    problems.collect([&] { append_whole_file(folder, name, packed); });
+    if (num_bad == most_named) break;
+    problems.collect([&] {
+      ++num_bad;
+      append_whole_file(folder, name, packed);
+      --num_bad;
+    });
     if (std::ssize(packed) > largest_header_bytes + largest_index_bytes) {
       refuse_model(folder, "the headers of its files are too long",
                    fmt::format("together at most {}", core::human_bytes(largest_header_bytes)),

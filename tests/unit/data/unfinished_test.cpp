@@ -150,12 +150,20 @@ TEST(Unfinished, HoldsNoTokenOutsideTheVocabulary) {
     return fs::path();
   }();
   ASSERT_FALSE(target.empty());
-  EXPECT_EQ(UnfinishedReader(target).take(0, num_samples, setup.options).size(), 1024u);
-  EXPECT_EQ(UnfinishedReader(target).take(990, num_samples, setup.options).size(), 34u);
-  EXPECT_EQ(UnfinishedReader(target).take(990, 995, setup.options).size(), 5u);
-  EXPECT_TRUE(UnfinishedReader(target).take(num_samples, num_samples, setup.options).empty());
+  EXPECT_EQ(UnfinishedReader(target, {0, num_samples}).take(0, num_samples, setup.options).size(),
+            1024u);
+  EXPECT_EQ(UnfinishedReader(target, {0, num_samples}).take(990, num_samples, setup.options).size(),
+            34u);
+  EXPECT_EQ(UnfinishedReader(target, {0, num_samples}).take(990, 995, setup.options).size(), 5u);
+  EXPECT_TRUE(UnfinishedReader(target, {0, num_samples})
+                  .take(num_samples, num_samples, setup.options)
+                  .empty());
+  EXPECT_TRUE(UnfinishedReader(target, {num_samples, 2 * num_samples})
+                  .take(0, num_samples, setup.options)
+                  .empty());
   setup.options.vocab_size = 200;
-  EXPECT_TRUE(UnfinishedReader(target).take(0, num_samples, setup.options).empty());
+  EXPECT_TRUE(
+      UnfinishedReader(target, {0, num_samples}).take(0, num_samples, setup.options).empty());
   world().barrier();
 }
 

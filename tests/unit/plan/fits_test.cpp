@@ -133,7 +133,7 @@ TEST(RequireFits, NamesNeedSupplyAndRemedies) {
     require_fits(plan, request, block_table(32), std::int64_t{512} << 20);
   });
   EXPECT_TRUE(
-      text.starts_with("input.toml: needs 796 MiB of memory per rank (512 MiB are there). "
+      text.starts_with("input.toml: needs 892 MiB of memory per rank (512 MiB are there). "
                        "The cheapest remedies for this run: "))
       << text;
   EXPECT_NE(text.find("parallel.sharding = \"FULL_SHARD\" saves "), std::string::npos) << text;

@@ -29,12 +29,13 @@ using Steps = std::vector<std::int64_t>;
 TEST(LossGuard, TellsOnceOfALossThatExplodes) {
   // A vocabulary of 512: a guess has a loss of 6.24.
   EXPECT_EQ(told({of_tokens, 512}, {6.3, 6.1, 1.6e6, 2e6, 3e6}), Steps{3});
-  EXPECT_EQ(told({of_tokens, 512}, {2.0, 12.0, 13.0}), Steps{3}) << "twice that of a guess";
+  EXPECT_EQ(told({of_tokens, 512}, {2.0, 12.0, 13.0, 13.0}), Steps{4}) << "twice that of a guess";
   EXPECT_EQ(told({of_two_labels, 512}, {0.7, 40.0}), Steps{2});
 }
 
 TEST(LossGuard, IsSilentOnLossesThatRunsInGoodOrderHave) {
   EXPECT_EQ(told({of_tokens, 512}, {2.0, 2.4, 1.9, 9.0, 1.8}), Steps{}) << "a spike";
+  EXPECT_EQ(told({of_tokens, 8}, {1.0, 4.6, 0.9, 4.6}), Steps{}) << "one sample of a token, wrong";
   EXPECT_EQ(told({of_tokens, 512}, {30.0, 45.0, 20.0, 8.0}), Steps{}) << "a wild beginning";
   EXPECT_EQ(told({of_two_labels, 512}, {0.7, 0.1, 3.0, 5.0}), Steps{}) << "sure, and wrong";
   EXPECT_EQ(told({of_tokens, 512}, {2.0, std::numeric_limits<double>::infinity()}), Steps{})

@@ -38,6 +38,16 @@ TEST(LrContinuity, IsMissedWhereAFinishedScheduleGoesOn) {
   tests::expect_message(*advice, "step 11", {"0.0001", "0.0005", "20", "train.max_steps"});
 }
 
+TEST(LrContinuity, OfALowRateIsSpokenWhereOneWasThere) {
+  using enum optim::LrSchedule;
+  constexpr const char* low_rate = "constant";
+  EXPECT_NE(said(settings_of(linear), 10, 10, 20).value().find(low_rate), std::string::npos);
+  EXPECT_EQ(said(settings_of(cosine), 1000, 500, 600).value().find(low_rate), std::string::npos)
+      << "a shorter run";
+  EXPECT_EQ(said(settings_of(cosine), 1000, 1000, 2000).value().find(low_rate), std::string::npos)
+      << "nothing was left of it";
+}
+
 TEST(LrContinuity, IsGivenWhereTheRateIsWhatItWouldHaveBeen) {
   using enum optim::LrSchedule;
   for (const auto schedule : {cosine, cosine_with_restarts, linear, polynomial, wsd})

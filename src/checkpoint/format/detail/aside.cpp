@@ -53,6 +53,8 @@ void copy_once(const fs::path& from, const fs::path& to) {
   if (!fs::exists(from, error) || fs::exists(to, error)) return;
   const fs::path temporary = to.string() + ".tmp";
   fs::copy_file(from, temporary, fs::copy_options::overwrite_existing, error);
+  // Whoever continues cuts the original.
+  if (!error) core::File(temporary, core::File::Mode::write_existing, core::ErrorKind::io).sync();
   if (!error) fs::rename(temporary, to, error);
   if (error) fail(from, to, error.message());
 }

@@ -174,7 +174,7 @@ PartOutcome tokenise_part(const SampleSource& source, Share samples, Layout layo
     for (const std::int32_t id : model_ends)
       outcome.part.ends.emplace(id, 0);
     UnfinishedReader known =
-        work.target.empty() ? UnfinishedReader() : UnfinishedReader(work.target);
+        work.target.empty() ? UnfinishedReader() : UnfinishedReader(work.target, samples);
     for (std::int64_t i = samples.first; i < samples.last && !outcome.is_left;) {
       std::vector<Made> made = known.take(i, samples.last, options);
       const bool is_known = !made.empty();

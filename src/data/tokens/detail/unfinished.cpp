@@ -103,36 +103,40 @@ void each_file(const fs::path& target, const F& f) {
 
 }  // namespace
 
-UnfinishedReader::UnfinishedReader(const fs::path& target) {
+UnfinishedReader::UnfinishedReader(const fs::path& target, Share samples) {
   std::vector<fs::path> paths;
   each_file(target, [&](const fs::path& path) { paths.push_back(path); });
   std::ranges::sort(paths);
   for (const fs::path& path : paths) {
     try {
-      add_blocks(path);
+      add_blocks(path, samples);
     } catch (const core::Error&) {
       // Another user's, or a disk that cannot be read: tokenised again.
     }
   }
 }
 
-void UnfinishedReader::add_blocks(const fs::path& path) {
+void UnfinishedReader::add_blocks(const fs::path& path, Share samples) {
   files_.emplace_back(path, core::File::Mode::read);
   const core::File& file = files_.back();
   const std::int64_t size = file.size_bytes();
   constexpr auto head_bytes = static_cast<std::int64_t>(sizeof(BlockHead));
+  const std::size_t num_before = blocks_.size();
   for (std::int64_t at = 0; at + head_bytes <= size;) {
     BlockHead head = {};
     file.read_at(at, std::as_writable_bytes(std::span(&head, 1)));
     at += head_bytes;
     const bool is_sound = head.magic == block_magic && head.first >= 0 && head.count > 0 &&
                           head.bytes >= 0 && head.bytes <= size - at;
-    if (!is_sound) return;
-    blocks_.insert(
-        {head.first,
-         {head.count, files_.size() - 1, at, head.bytes, static_cast<std::uint32_t>(head.crc)}});
+    if (!is_sound) break;
+    if (head.first < samples.last && head.first + head.count > samples.first)
+      blocks_.insert(
+          {head.first,
+           {head.count, files_.size() - 1, at, head.bytes, static_cast<std::uint32_t>(head.crc)}});
     at += head.bytes;
   }
+  // Many ranks leave many files, and a process may not have so many open.
+  if (blocks_.size() == num_before) files_.pop_back();
 }
 
 std::vector<Made> UnfinishedReader::take(std::int64_t i, std::int64_t end,
@@ -200,6 +204,10 @@ void UnfinishedWriter::flush() {
     num_kept_ += count_;
   } catch (const core::Error&) {
     target_.clear();
+    num_kept_ = 0;
+    std::error_code ignored;
+    if (file_) fs::remove(file_->path(), ignored);
+    file_.reset();
   }
   count_ = 0;
   waiting_.clear();

@@ -16,6 +16,7 @@
 
 #include "core/file.hpp"
 #include "data/tokens/detail/made.hpp"
+#include "data/tokens/detail/ranks.hpp"
 
 namespace finetune::data {
 
@@ -24,7 +25,8 @@ namespace finetune::data {
 class UnfinishedReader {
  public:
   UnfinishedReader() = default;  ///< nothing
-  explicit UnfinishedReader(const std::filesystem::path& target);
+  /// Of those the blocks that have some of `samples`.
+  UnfinishedReader(const std::filesystem::path& target, Share samples);
 
   /// Samples i, i + 1, ... below `end` that one block holds; none if none holds sample i, or if it
   /// is damaged or has a token that `options` do not allow.
@@ -42,14 +44,14 @@ class UnfinishedReader {
     std::uint32_t crc;
   };
 
-  void add_blocks(const std::filesystem::path& path);
+  void add_blocks(const std::filesystem::path& path, Share samples);
 
   std::vector<core::File> files_;
   std::map<std::int64_t, Block> blocks_;  ///< by their first samples
 };
 
-/// The file of this process for a cache file. What cannot be written is lost, which costs time
-/// alone: nothing is thrown.
+/// The file of this process for a cache file. Where it cannot be written it is removed, as others
+/// need the space: that costs time alone, and nothing is thrown.
 class UnfinishedWriter {
  public:
   UnfinishedWriter() = default;  ///< writes nothing

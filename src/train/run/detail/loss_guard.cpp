@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -12,7 +13,8 @@
 namespace finetune::train {
 namespace {
 
-/// A mean over many tokens strays little. The few labels of a batch may all be wrong, and be sure.
+/// A mean over many tokens strays little, and not for two steps. The few labels of a batch may all
+/// be wrong, and be sure.
 constexpr double of_tokens = 2, of_labels = 10;
 /// Of a guess: no model begins above it, so that a start which goes on from a run that has exploded
 /// does not take that for usual.
@@ -33,7 +35,9 @@ std::optional<std::string> LossGuard::add(std::int64_t step, double loss) {
   if (is_first) first_ = loss;
   if (guess_ == 0 || has_told_ || !std::isfinite(loss)) return std::nullopt;
   const double usual = std::max(guess_, std::min(*first_, most_at_first * guess_));
-  if (loss <= factor_ * usual) return std::nullopt;
+  const bool was_above = std::exchange(is_above_, loss > factor_ * usual);
+  // A step may have few tokens, which are one sample's.
+  if (loss <= of_labels * usual && !(is_above_ && was_above)) return std::nullopt;
   has_told_ = true;
   const std::string guess =
       fmt::format("a guess among {} {} has {:.4g}", core::with_commas(num_choices_),

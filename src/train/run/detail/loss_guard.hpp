@@ -20,7 +20,7 @@ class LossGuard {
   LossGuard(const model::Outputs& outputs, std::int64_t vocab_size);
 
   /// After each step of a start, in their order. A message (with place, reason and remedy) for the
-  /// first loss beyond the limit, and for that alone.
+  /// first loss far beyond the limit, or the second in a row beyond it, and for that alone.
   std::optional<std::string> add(std::int64_t step, double loss);
 
  private:
@@ -29,6 +29,7 @@ class LossGuard {
   std::int64_t num_choices_ = 0;
   bool is_of_tokens_ = true;
   std::optional<double> first_;
+  bool is_above_ = false;  ///< the last loss was beyond the limit
   bool has_told_ = false;
 };
 

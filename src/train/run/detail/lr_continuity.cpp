@@ -65,15 +65,20 @@ std::optional<std::string> advice_on_lr_jump(const optim::OptimizerSettings& set
   const optim::Schedule schedule(settings, num_steps);
   const double again = schedule.lr(steps_done - 1), next = schedule.lr(steps_done);
   if (is_close(again, lr_before) || is_close(next, lr_before)) return std::nullopt;
+  std::string remedy = "Restore train.max_steps or train.epochs to end as the run began";
+  // At the end of a decay nothing is left to go on with.
+  constexpr double least_share = 0.01;
+  if (next > lr_before && lr_before >= least_share * settings.lr)
+    remedy += fmt::format(
+        "; to train longer at the low rate, export the model and begin a new run from it with "
+        "optimizer.schedule = \"constant\" and optimizer.lr = {:.3g}",
+        lr_before);
   return core::to_string(
       {fmt::format("step {}", steps_done + 1),
        fmt::format("the learning rate jumps from {:.3g} to {:.3g}", lr_before, next),
        fmt::format("optimizer.schedule follows the length of the run, which is now {} steps",
                    num_steps),
-       fmt::format("Restore train.max_steps or train.epochs to end as the run began; to train "
-                   "longer at the low rate, export the model and begin a new run from it with "
-                   "optimizer.schedule = \"constant\" and optimizer.lr = {:.3g}.",
-                   lr_before)});
+       remedy + "."});
 }
 
 }  // namespace finetune::train

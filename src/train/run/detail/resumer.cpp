@@ -181,8 +181,10 @@ void Resumer::begin_files() {
 
 void Resumer::continue_files(const checkpoint::FoundCheckpoint& found, std::int64_t bytes_read,
                              double read_s) {
-  // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
-  const bool is_finished = start_.step >= num_steps_ || input_.has_ended(start_.patience);
+  // Behind the last checkpoint of a finished run are no steps, but rows about the save itself; of
+  // one that goes back there may be any.
+  const bool is_finished =
+      resume_ == "auto" && (start_.step >= num_steps_ || input_.has_ended(start_.patience));
   start_.files.metrics.emplace(output_.continue_metrics(found.state.metrics_bytes, is_finished));
   if (is_finished) return;  // they stay as they are
   const metrics::ResumeRecord record{.step = found.step, .bytes = bytes_read, .read_s = read_s};
